@@ -75,6 +75,14 @@ class RecordReader(Protocol):
         ...
 
 
+class AppendedRecords(RecordReader, Protocol):
+    """Records by physical offset, also those that consumers cannot read yet."""
+
+    def look_appended(self, phy_offset: int) -> memoryview | None:
+        """Return one complete record, whether it is visible or not."""
+        ...
+
+
 class KeyIndex(RecordReader, Protocol):
     """Index of keys, with the records that it names."""
 

@@ -358,6 +358,10 @@ class MessageStore:
         # The offset comes from the network: only a complete, visible, intact record is returned.
         return self._log.intact_record(phy_offset, self._offsets.visible)
 
+    def look_appended(self, phy_offset: int) -> memoryview | None:
+        """Like `look_message`, but also return a record that waits for a flush or replicas."""
+        return self._log.intact_record(phy_offset, self._offsets.appended)
+
     def query_index(
         self,
         topic: str,

@@ -37,7 +37,7 @@ from rocketpy.proto.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLB
 from rocketpy.proto.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
-from rocketpy.store.interfaces import LogEnd, RecordReader, Writability
+from rocketpy.store.interfaces import AppendedRecords, LogEnd, Writability
 from rocketpy.store.results import PutMessage, PutMessageStatus
 
 _log = structlog.get_logger(__name__)
@@ -89,7 +89,7 @@ class _Half(NamedTuple):
     template: HalfTemplate
 
 
-class _Store(RecordReader, Writability, LogEnd, Protocol):
+class _Store(AppendedRecords, Writability, LogEnd, Protocol):
     """Store of half messages."""
 
 
@@ -187,7 +187,9 @@ class EndTransactions:
         return Refusal(ResponseCode.SYSTEM_ERROR, remark)
 
     def _find(self, end: TransactionEnd) -> _Half | Refusal:
-        record = self._store.look_message(end.phy_offset)
+        # A check-back stores the half again, and asks once it is flushed: while slaves are away,
+        # the answer may arrive before consumers see the half. What is stored for it lies behind it.
+        record = self._store.look_appended(end.phy_offset)
         if record is None:
             return _NOT_FOUND
         half = split_record(record)

@@ -7,7 +7,7 @@ from rocketpy.proto.record.message_id import encode_message_id
 from rocketpy.proto.record.sys_flag import TRANSACTION_COMMIT
 from rocketpy.proto.topic_names import TRANS_HALF_TOPIC
 from rocketpy.store.results import PutMessage, PutMessageStatus
-from tests.unit.broker.transaction.kit import COMMIT, HALF_PROPERTIES, ROLLBACK, Kit
+from tests.unit.broker.transaction.kit import COMMIT, HALF_PROPERTIES, INTERVAL_MS, ROLLBACK, Kit
 
 
 def test_commit_stores_message_before_op_message() -> None:
@@ -79,6 +79,27 @@ def test_commit_without_replicas_is_reported_and_recorded() -> None:
     assert kit.ledger.limit_progress(9) == 9
     kit.store.replicas.release(kit.store.max_phy_offset)
     assert kit.committed() == [b"x"]
+
+
+@pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
+def test_end_answering_check_of_an_unconfirmed_half_is_accepted(decision: int) -> None:
+    kit = Kit(flush="SYNC_FLUSH", role="SYNC_MASTER")
+    kit.half()
+    kit.store.replicas.require()
+    kit.clock.advance(INTERVAL_MS)
+    kit.check.step(kit.clock.monotonic_ms())
+    kit.flush()
+    # The slave is away: the check waits no longer for it, and consumers do not see the half yet.
+    kit.store.replicas.give_up()
+    (asked,) = kit.asked
+    assert kit.store.look_message(asked.phy_offset) is None
+    said = kit.end(asked, decision, is_from_check=True)
+    kit.flush()
+    kit.store.replicas.give_up()
+    refusals = [one.code for one in said if one is not None]
+    assert refusals == ([10] if decision == COMMIT else []), "stored, not on enough slaves"
+    kit.store.replicas.release(kit.store.max_phy_offset)
+    assert kit.committed() == ([b"x"] if decision == COMMIT else [])
 
 
 @pytest.mark.parametrize(
