@@ -6,12 +6,15 @@
     | commit log ms | queues ms     | index ms      | master flushed | confirmed offset |
     64      72               96            104           112             120           128
     | magic | the 3 ms again | log offset  | queue offset | index offset | entry count | crc32 |
+    192     200              208
+    | magic | visible offset | crc32 |
 
 Apache records store times, which are unreliable after the clock was set back. RocketPy adds
 physical offsets: *before this offset* the log, the entries of all queues, and the full index files
 are on disk. They are valid only with the store times they were written with: if Apache used the
 directory later, its store times differ and only they count. The entry count is the sum of the
-lengths of all queues, so that missing queue files are noticed at a start.
+lengths of all queues, so that missing queue files are noticed at a start. The visible offset is
+there only while messages wait for replicas: consumers could read the messages before it.
 
 Invariants:
     - a time or offset is raised only after the flush that it covers;
@@ -43,6 +46,9 @@ _OFFSETS: Final = struct.Struct(">8sqqqqqqq")
 _OFFSETS_AT: Final = 64
 _CRC: Final = struct.Struct(">I")
 _MAGIC: Final = b"RocketP2"
+_VISIBLE: Final = struct.Struct(">8sq")
+_VISIBLE_AT: Final = 192
+_VISIBLE_MAGIC: Final = b"RocketPV"
 _MOST: Final = (1 << 63) - 1
 UNKNOWN: Final = -1
 """Value of an unknown entry count."""
@@ -62,6 +68,8 @@ class Checkpoint:
             `queues_phy_offset`; a smaller sum at a start means that files are missing. `UNKNOWN`
             if not recorded.
         queues_on_disk_to: `queues_phy_offset` of the checkpoint on disk.
+        visible_phy_offset: end of the messages that consumers could read while messages waited for
+            replicas; 0 if they waited for none.
         has_offsets: whether the offsets are valid; False after Apache used the directory.
         master_flushed_offset: kept as found.
         confirm_phy_offset: kept as found.
@@ -81,6 +89,7 @@ class Checkpoint:
         self.index_phy_offset: int = 0
         self.entry_count: int = UNKNOWN
         self.queues_on_disk_to: int = 0
+        self.visible_phy_offset: int = 0
         self.has_offsets: bool = False
         self.master_flushed_offset: int = 0
         self.confirm_phy_offset: int = 0
@@ -111,6 +120,11 @@ class Checkpoint:
             self.confirm_phy_offset,
         ) = _STAMPS.unpack_from(data)
         self._load_offsets(data)
+        magic, visible = _VISIBLE.unpack_from(data, _VISIBLE_AT)
+        end = _VISIBLE_AT + _VISIBLE.size
+        crc = zlib.crc32(data[_VISIBLE_AT:end])
+        if magic == _VISIBLE_MAGIC and _CRC.unpack_from(data, end)[0] == crc:
+            self.visible_phy_offset = visible
 
     def _load_offsets(self, data: bytes) -> None:
         end = _OFFSETS_AT + _OFFSETS.size
@@ -207,6 +221,10 @@ class Checkpoint:
         stamps = (self.physic_ms, self.logics_ms, self.index_ms)
         data = bytearray(CHECKPOINT_BYTES)
         _STAMPS.pack_into(data, 0, *stamps, self.master_flushed_offset, self.confirm_phy_offset)
+        if self.visible_phy_offset > 0:
+            _VISIBLE.pack_into(data, _VISIBLE_AT, _VISIBLE_MAGIC, self.visible_phy_offset)
+            end = _VISIBLE_AT + _VISIBLE.size
+            _CRC.pack_into(data, end, zlib.crc32(data[_VISIBLE_AT:end]))
         if not self.has_offsets:
             return bytes(data)
         _OFFSETS.pack_into(

@@ -69,8 +69,10 @@ class MessageStore:
         self._writer, self._stats = parts.writer, parts.stats
         self.direct: Final = parts.direct
         self.reader: MessageReader = parts.reader
+        self.max_offset: Final = parts.reader.max_offset
         self.recent_part: Final = parts.reader.recent_part
         self.replicas: Final = parts.replicas
+        self.rebuilder: Final = parts.rebuilder
         self.log_part: Final = parts.log_reader.part
         self.log_samples: Final = parts.log_reader.samples
         self.first_difference: Final = parts.log_reader.first_difference
@@ -84,11 +86,12 @@ class MessageStore:
 
     # -- life ------------------------------------------------------------------------------
 
-    def open(self, *, start_empty: bool = False) -> None:
+    def open(self, *, start_empty: bool = False, hold_back: bool = False) -> None:
         """Lock the directory, load it, and recover from the last process.
 
         Args:
             start_empty: whether to start with an empty commit log if it is missing.
+            hold_back: whether consumers wait for messages that no replica had (SYNC_MASTER).
 
         Raises:
             StoreLockedError: another process uses the directory.
@@ -101,6 +104,8 @@ class MessageStore:
         self._lock = self._files.lock(self._root / "lock")
         try:
             self._load(start_empty=start_empty)
+            if hold_back:
+                self._parts.hold_back(self.recovery)
         except BaseException:
             self._let_go()
             raise
@@ -410,11 +415,6 @@ class MessageStore:
         queue = self._table.get(topic, queue_id) or self._table.get_batch(topic, queue_id)
         return -1 if queue is None else queue.min_offset
 
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the queue offset after the last message, 0 if the queue does not exist."""
-        queue = self._table.get(topic, queue_id) or self._table.get_batch(topic, queue_id)
-        return 0 if queue is None else queue.max_offset
-
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False
     ) -> int:
@@ -533,7 +533,8 @@ class MessageStore:
     @property
     def dispatch_behind_bytes(self) -> int:
         """Appended bytes that consumers cannot read yet."""
-        return max(0, self._offsets.appended - self._offsets.dispatched)
+        offsets = self._offsets
+        return max(0, offsets.appended - min(offsets.dispatched, offsets.held_from))
 
     @property
     def is_writable(self) -> bool:

@@ -12,7 +12,7 @@ from rocketpy.errors import ResourceShortError
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.service import Service
 from rocketpy.store.append.direct_append import DirectAppend
-from rocketpy.store.append.dispatch import Dispatcher, DispatcherList
+from rocketpy.store.append.dispatch import Dispatcher, DispatcherList, batch_arrivals
 from rocketpy.store.append.dispatchers import ConsumeQueueDispatcher, IndexDispatcher
 from rocketpy.store.append.flush import (
     FlushConsumeQueueService,
@@ -33,7 +33,7 @@ from rocketpy.store.files.store_files import StoreFiles
 from rocketpy.store.index.index_service import IndexService
 from rocketpy.store.read.message_reader import MessageReader
 from rocketpy.store.recovery.index_catch_up import BulkReplay, IndexCatchUpService, LogSlices
-from rocketpy.store.recovery.recovery import Recovery
+from rocketpy.store.recovery.recovery import Recovery, RecoveryReport
 from rocketpy.store.replication.log_reader import LogReader
 from rocketpy.store.replication.replica_offsets import ReplicaOffsets
 from rocketpy.store.replication.replica_writer import RecordBulk, ReplicaWriter
@@ -90,6 +90,7 @@ class StoreParts:
         self.reader: MessageReader = MessageReader(
             config, self.table, self.log, self.stats, clock, expect=self.cold_reads.expect
         )
+        self.offsets.on_shown = self._show
         self.writer: MessageWriter = MessageWriter(
             config,
             clock,
@@ -146,6 +147,26 @@ class StoreParts:
             ),
             delays_ms=self.delays_ms,
         )
+
+    def _show(self, phy_offset: int) -> None:
+        """Announce messages that were held back since the start."""
+        for topic, queue_id, end, codes in self.reader.arrivals_from(phy_offset):
+            self.dispatchers.announce(batch_arrivals(topic, queue_id, end, codes))
+
+    def hold_back(self, report: RecoveryReport) -> None:
+        """Hide messages that no replica had before the start; see `StoreOffsets`.
+
+        Without a record of what consumers could read, that is what recovery has read: everything
+        before it was visible at the last complete flush.
+
+        Args:
+            report: of the recovery.
+        """
+        start = self.checkpoint.visible_phy_offset or report.start
+        self.offsets.hold_back(start)
+        # A record beyond the end of the log would cover messages that are stored there later.
+        self.checkpoint.visible_phy_offset = self.offsets.confirmed
+        self.checkpoint.flush()
 
     def _make_index(self) -> IndexService:
         return IndexService(

@@ -17,6 +17,10 @@ Guarantees:
       `appended`; with SYNC_FLUSH it never exceeds `flushed`;
     - `dispatched`: consumers and look-ups find every message before it.
 
+A store that waits for replicas may be restarted with messages that were never confirmed. Recovery
+dispatches them; they are *held back*: readers hide messages of users from `held_from` on, until
+`visible` has passed the recovered end of the log.
+
 `appended` and `dispatched` change under the append lock, the others under a lock of this
 object; any thread may read them. Callbacks are called without a lock of this object. A caller that
 holds the append lock may take the lock of this object, never the other way round.
@@ -61,10 +65,12 @@ class StoreOffsets:
         released: end of the messages that consumers may read although they are not confirmed.
         dispatched: end of the messages that the dispatchers have processed.
         dispatched_ms: store time of the last dispatched message.
+        held_from: start of the recovered messages that are held back; `NO_BOUND` if none is.
         visible_bound: upper bound of `visible`; `NO_BOUND` if appended records are visible at
             once.
         acknowledged: end of the log for which waiting callbacks have succeeded; `NO_BOUND` if
             appended records are acknowledged at once. Its messages are dispatched.
+        on_shown: called with the start of the messages that are no longer held back.
         on_visible: called with `visible` after it moved, before waiting callbacks are called.
         on_wait: called when a callback waits for a larger offset, to request a flush.
         on_replica_wait: called at the same time, to send the log to replicas soon.
@@ -74,6 +80,7 @@ class StoreOffsets:
         "_asks_flush",
         "_epoch",
         "_failed",
+        "_held_to",
         "_mutex",
         "_waiters",
         "acknowledged",
@@ -83,7 +90,9 @@ class StoreOffsets:
         "dispatched",
         "dispatched_ms",
         "flushed",
+        "held_from",
         "on_replica_wait",
+        "on_shown",
         "on_visible",
         "on_wait",
         "released",
@@ -99,6 +108,7 @@ class StoreOffsets:
         self._asks_flush = asks_flush
         self._epoch = 0  # grows when messages begin to wait for replicas
         self._failed = False
+        self._held_to = 0
         self._mutex = threading.Lock()
         self._waiters: list[Waiter] = []
         self.appended: int = 0
@@ -108,9 +118,11 @@ class StoreOffsets:
         self.released: int = 0
         self.dispatched: int = 0
         self.dispatched_ms: int = 0
+        self.held_from: int = NO_BOUND
         self.visible_bound: int = 0 if asks_flush else NO_BOUND
         self.acknowledged: int = self.visible_bound
         self.on_visible: Callable[[int], None] = _ignore
+        self.on_shown: Callable[[int], None] = _ignore
         self.on_wait: Callable[[], None] = _nothing
         self.on_replica_wait: list[Callable[[], None]] = []
 
@@ -143,6 +155,19 @@ class StoreOffsets:
                 self.confirmed = phy_offset
             self.visible_bound = self._bound_of(self.confirmed)
             self.acknowledged = self.visible_bound
+
+    def hold_back(self, phy_offset: int) -> None:
+        """Let messages wait for replicas, the recovered ones from an offset on included.
+
+        Called after recovery, before anything is stored.
+        """
+        with self._mutex:
+            self.confirmed = min(phy_offset, self.appended)
+            self.visible_bound = self.acknowledged = self._bound_of(self.confirmed)
+            self._epoch += 1
+            self._held_to = self.appended
+            if self.confirmed < self.appended:
+                self.held_from = self.confirmed
 
     def flush_reached(self, phy_offset: int) -> None:
         """Advance `flushed` and call waiting callbacks."""
@@ -192,8 +217,13 @@ class StoreOffsets:
             self.visible_bound = self._bound_of(max(self.confirmed, self.released))
             acknowledged = self._bound_of(self.confirmed)
             appended, epoch = self.appended, self._epoch
+            shown_from = NO_BOUND
+            if self.held_from < NO_BOUND and self.visible_bound >= self._held_to:
+                shown_from, self.held_from = self.held_from, NO_BOUND
         # Dispatch first: a sender that is answered may read its message at once.
         self.on_visible(self.visible)
+        if shown_from < NO_BOUND:
+            self.on_shown(shown_from)
         with self._mutex:
             # Only the values from before the dispatch count: another thread may have moved an
             # offset meanwhile, and has not dispatched yet. If messages wait for replicas since
@@ -314,4 +344,4 @@ def _nothing() -> None:
 
 
 def _ignore(_phy_offset: int) -> None:
-    """Default of `on_visible`."""
+    """Default of `on_visible` and `on_shown`."""

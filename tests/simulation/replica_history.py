@@ -68,7 +68,7 @@ class ReplicaHistory:
         """Judge what a consumer reads from a SYNC_MASTER.
 
         Args:
-            found: messages that were stored since its start.
+            found: messages that consumers could not read before its start.
             copied_end: end of the log that enough slaves have, or had.
             now_s: time.
             timeout_s: `slaveTimeout`.

@@ -139,7 +139,7 @@ class Node:
             files=self.files,
             new_log_id=lambda: f"{rng.getrandbits(64):016x}",
         )
-        self.store.open()
+        self.store.open(hold_back=self.broker_id == 0)
         self.is_open = True
         world.opened(self)
         self.store.start(lambda service, clock: LateRunner(service, clock, world.loop))

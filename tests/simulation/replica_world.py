@@ -151,7 +151,8 @@ class ReplicaWorld:
         """Judge the log of a store that was just opened, before anything else happens."""
         end = node.store.max_phy_offset
         if node is self.master:
-            self._recovered_end = end  # consumers see all of that
+            # Consumers could read all of that before.
+            self._recovered_end = node.store.replicas.confirmed or 0
             if self._lost_page_cache and not self.sync:
                 self.history.lost_by_mode(end)
             self._lost_page_cache = False

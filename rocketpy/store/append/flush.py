@@ -222,6 +222,8 @@ class FlushConsumeQueueService:
             self._flush_index()
             if thorough:
                 self._checkpoint.queues_reached(dispatched, stamp_ms, entry_count)
+            waits = self._offsets.waits_for_replicas
+            self._checkpoint.visible_phy_offset = self._offsets.visible if waits else 0
             self._checkpoint.flush()
         except ResourceShortError:
             logger.debug("flush postponed, no space or descriptor for queues or checkpoint")

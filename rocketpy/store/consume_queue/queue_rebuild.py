@@ -42,6 +42,7 @@ class QueueRebuilder:
     Attributes:
         entry_count: entries written since `begin`.
         damaged: physical offsets of records whose queue offset belongs to another record.
+        on_restart: called with topic and queue id of a queue that begins again with its topic.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class QueueRebuilder:
         self._last_phy: dict[tuple[str, int], int] = {}
         self.entry_count: int = 0
         self.damaged: list[int] = []
+        self.on_restart: Callable[[str, int], None] = _ignore
 
     def begin(self, start: int) -> None:
         """Start at a physical offset; earlier records have their entries."""
@@ -117,6 +119,7 @@ class QueueRebuilder:
                 self.damaged.append(phy_offset)
                 return
             queue.restart_at(0)
+            self.on_restart(topic, queue_id)
         try:
             written = queue.put_recovered(queue_offset, *values)
         except QueueGapError:
@@ -233,3 +236,7 @@ class QueueRebuilder:
             if found is not None:
                 return entry[0]
         return self._log.min_phy_offset
+
+
+def _ignore(_topic: str, _queue_id: int) -> None:
+    """Default of `on_restart`."""

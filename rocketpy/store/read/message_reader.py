@@ -17,10 +17,11 @@ message; through the mapping it would be a signal that ends the process.
 Source: DefaultMessageStore.getMessage, isTheBatchFull, estimateInMemByCommitOffset (5.4.0).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Final
 
+from rocketpy.proto.topic_names import is_system_topic
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.os_resources import total_memory_bytes
 from rocketpy.store.commit_log.commit_log import CommitLog
@@ -35,12 +36,14 @@ from rocketpy.store.read.read_cursor import ReadCursor, ReadSources
 from rocketpy.store.read.selection import ReadLimit, Selection, VerifiedRanges
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter, outside_queue
 from rocketpy.store.stats import StoreStats
+from rocketpy.store.store_offsets import NO_BOUND
 
 _new: Final = tuple.__new__
 
 _NO_LIMIT: Final = (1 << 63) - 1
 # Least number of entries that one read checks, independent of the cost of a check.
 _FEWEST_ENTRIES: Final = 32
+_MOST_CODES: Final = 1_000
 
 
 class MessageReader:
@@ -117,6 +120,10 @@ class MessageReader:
         else:
             # Read once: both advance concurrently.
             ends = queue.min_offset, queue.max_offset
+            if self._log.offsets.held_from < NO_BOUND:
+                # A consumer at a message that is held back had read all before it: it waits there.
+                shown = self._shown_end(queue, ends[1])
+                ends = ends[0], queue_offset if shown <= queue_offset <= ends[1] else shown
             if ends[0] <= queue_offset < ends[1]:
                 limits = self._limits(max_count, max_bytes)
                 result = self._read(queue, queue_offset, ends, limits, message_filter, may_join)
@@ -165,7 +172,7 @@ class MessageReader:
             ResourceShortError: no descriptor.
         """
         queue, log = self._table.get(topic, queue_id), self._log
-        if queue is None:
+        if queue is None or log.offsets.held_from < NO_BOUND:
             return None
         low, high = queue.min_offset, queue.max_offset
         if not low <= queue_offset < high:
@@ -229,6 +236,44 @@ class MessageReader:
             return None
         self._stats.got(0, 0)
         return queue.min_offset, queue_offset
+
+    def max_offset(self, topic: str, queue_id: int, *, with_held: bool = False) -> int:
+        """Return the queue offset after the last message, 0 if the queue does not exist.
+
+        Args:
+            topic: topic name.
+            queue_id: queue within the topic.
+            with_held: whether messages that are held back count.
+        """
+        queue = self._table.get(topic, queue_id)
+        if queue is None:
+            batch = self._table.get_batch(topic, queue_id)
+            return 0 if batch is None else batch.max_offset
+        high = queue.max_offset
+        is_held = self._log.offsets.held_from < NO_BOUND and not with_held
+        return self._shown_end(queue, high) if is_held else high
+
+    def _shown_end(self, queue: ConsumeQueue, high: int) -> int:
+        """Return the end of a queue without the messages that are held back.
+
+        The broker's own topics have none: progress of the broker depends on this disk only.
+        """
+        if is_system_topic(queue.topic):
+            return high
+        return min(high, queue.entries_before(self._log.offsets.held_from))
+
+    def arrivals_from(self, phy_offset: int) -> Iterator[tuple[str, int, int, set[int]]]:
+        """Yield the queues of users with messages from a physical offset on.
+
+        Yields:
+            Topic, queue id, end of the queue, and the tags codes of the first `_MOST_CODES` of
+            these messages.
+        """
+        for queue in self._table:
+            first, high = queue.entries_before(phy_offset), queue.max_offset
+            if first < high and not is_system_topic(queue.topic):
+                found = self.entries(queue.topic, queue.queue_id, first, _MOST_CODES)
+                yield queue.topic, queue.queue_id, high, {code for _, _, code in found}
 
     def entries(
         self, topic: str, queue_id: int, queue_offset: int, max_count: int
@@ -322,6 +367,8 @@ class MessageReader:
         begin, left, most = queue_offset, self._scan_count, max(1, limits[0][0], limits[1][0])
         if message_filter is not None:
             left = self._most_entries(message_filter.weight)
+        # The queue may be longer by now, or have messages that are held back.
+        left = min(left, high - queue_offset)
         while left > 0 and queue_offset < high and not selection.is_full:
             window = self._ahead.window(queue, queue_offset, left * ENTRY_BYTES)
             if window is None:
