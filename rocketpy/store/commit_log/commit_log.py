@@ -358,17 +358,29 @@ class CommitLog:
             rest = rest[len(piece) :]
         return self.write_end
 
+    @property
+    def is_without_record(self) -> bool:
+        """Whether there are files, but no record in them."""
+        first = self.queue.first
+        return first is not None and self.offsets.appended <= first.base_offset
+
     def drop_incomplete(self) -> None:
-        """Erase the written bytes behind the last record, while others read and flush."""
-        end = self.offsets.appended
+        """Erase the written bytes behind the last record, while others read and flush.
+
+        Without a record all files are removed: the log may begin at another one.
+        """
+        end, is_empty = self.offsets.appended, self.is_without_record
         with self._roll_mutex:
-            while (last := self.queue.last) is not None and last.base_offset > end:
+            while (last := self.queue.last) is not None and (is_empty or last.base_offset > end):
                 spare, self._spare = self._spare, None
                 if spare is not None:  # it would follow the removed file
                     spare.close()
                     self._files.remove(spare.path)
                 self.queue.remove_last()
-            self.queue.erase_tail(end)
+            if is_empty:
+                self.offsets.restart(0, 0)
+            else:
+                self.queue.erase_tail(end)
             self.file = self.queue.last
             self.limit = 0
 

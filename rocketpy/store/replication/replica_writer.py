@@ -224,7 +224,8 @@ class ReplicaWriter:
             OSError: a file cannot be removed or erased.
         """
         with self._append_lock:
-            if not self._gate.is_open or self._log.write_end <= self._offsets.appended:
+            is_complete = self._log.write_end <= self._offsets.appended
+            if not self._gate.is_open or (is_complete and not self._log.is_without_record):
                 return False
             self._bulk.forget()
             self._log.drop_incomplete()

@@ -295,3 +295,33 @@ def test_complete_log_and_closed_store_keep_everything_when_the_incomplete_is_dr
     assert len(bodies(slave)) == 19
     slave.close()
     slave.drop_incomplete()
+
+
+@pytest.mark.parametrize("first", [0, 16_384])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_log_without_a_complete_record_may_begin_at_a_later_file(
+    first: int, restarts: bool
+) -> None:
+    """The master deletes the file of which the slave has the begin of a record only."""
+    source = Kit().open()
+    put_many(source, 300)
+    kit = Kit(broker_role="SLAVE")
+    slave = kit.open()
+    slave.append_raw(first, raw_log(source, first)[:50])
+    if restarts:
+        slave.close()
+        slave = kit.open()
+    slave.drop_incomplete()
+    assert (slave.min_phy_offset, slave.max_phy_offset, slave.write_end) == (0, 0, 0)
+
+    slave.append_raw(32_768, raw_log(source, 32_768))
+    assert slave.min_phy_offset == 32_768
+    assert raw_log_from(slave, 32_768) == raw_log(source, 32_768)
+    slave.close()
+    slave = kit.open()
+    assert bodies(slave) == bodies(source, start=slave.min_offset(TOPIC, 0))
+
+
+def raw_log_from(store: MessageStore, start: int) -> bytes:
+    """The bytes of a log whose first file begins at an offset."""
+    return raw_log(store)[: store.max_phy_offset - start]
