@@ -17,6 +17,7 @@ import msgspec
 from rocketpy.errors import BadFrameError
 from rocketpy.proto.replication.pair_frames import (
     MAX_SAMPLES,
+    MAX_TAIL_BYTES,
     PREAMBLE,
     Accept,
     Challenge,
@@ -64,13 +65,21 @@ class ComparedLog(Protocol):
         """Length of a file."""
         ...
 
-    def samples(self, start: int, count: int, sample_bytes: int) -> Sequence[Sample]:
+    @property
+    def tail_bytes(self) -> int:
+        """Size of a last sample that holds any record whole; 0 if the usual one does."""
+        ...
+
+    def samples(
+        self, start: int, count: int, sample_bytes: int, last_bytes: int
+    ) -> Sequence[Sample]:
         """Return samples of the log from an offset on, the last one at the end of its records.
 
         Args:
             start: first offset that both logs have.
             count: most samples.
             sample_bytes: size of all but the last one.
+            last_bytes: least size of the last one.
         """
         ...
 
@@ -204,6 +213,7 @@ class MasterHandshake:
             end=log.end_phy_offset,
             file=log.file_bytes,
             proof=b"",
+            tail=log.tail_bytes,
         )
         self._challenge = encode_body(challenge)
         proof = _proof(self._identity.secret, _MASTER, hello, self._challenge)
@@ -380,8 +390,11 @@ class SlaveHandshake:
             self.result = Refused(refusal, self._hello, is_proven=False)
             return b""
         self.challenge = challenge
+        # One read may bring ACCEPT together with much of the log.
+        self._reader.expect_frames()
         start = max(self._hello.min, challenge.min)
-        samples = self._log.samples(start, MAX_SAMPLES, _SAMPLE_BYTES)
+        last_bytes = min(max(challenge.tail, self._log.tail_bytes), MAX_TAIL_BYTES)
+        samples = self._log.samples(start, MAX_SAMPLES, _SAMPLE_BYTES, last_bytes)
         self.master_tags = _frame_tags(secret, _MASTER, hello, signed)
         self.slave_tags = _frame_tags(secret, _SLAVE, hello, signed)
         answer = Proof(proof=b"", samples=list(samples))

@@ -6,8 +6,10 @@ from typing import Final, Protocol
 
 from rocketpy.broker.replication.handshake import Sample
 from rocketpy.errors import BadFrameError, ResourceShortError, StoreReadOnlyError
-from rocketpy.proto.replication.pair_frames import DiskState, Report
+from rocketpy.proto.replication.pair_frames import MAX_TAIL_BYTES, DiskState, Report
 
+_USUAL_TAIL_BYTES: Final = 5 << 20
+_RECORD_EXTRA_BYTES: Final = 64 << 10
 STEP_BYTES: Final = 256 << 10
 """Bytes that are appended before the loop serves others."""
 
@@ -80,7 +82,9 @@ class ReplicatedStore(Protocol):
         """Return bytes of the log, never across the end of a file."""
         ...
 
-    def log_samples(self, count: int, sample_bytes: int, start: int = 0) -> Sequence[Sample]:
+    def log_samples(
+        self, count: int, sample_bytes: int, start: int = 0, last_bytes: int = 0
+    ) -> Sequence[Sample]:
         """Return samples of the log from an offset on."""
         ...
 
@@ -107,11 +111,18 @@ class StoreLog:
     Args:
         store: the store.
         file_bytes: length of a log file.
+        max_message_bytes: returns `maxMessageSize`.
     """
 
-    def __init__(self, store: ReplicatedStore, file_bytes: int) -> None:
+    def __init__(
+        self,
+        store: ReplicatedStore,
+        file_bytes: int,
+        max_message_bytes: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._store = store
         self.file_bytes: int = file_bytes
+        self._max_message_bytes = max_message_bytes
         self.part: Callable[[int, int], memoryview | None] = store.log_part
 
     @property
@@ -129,9 +140,17 @@ class StoreLog:
         """End of its complete records."""
         return self._store.max_phy_offset
 
-    def samples(self, start: int, count: int, sample_bytes: int) -> Sequence[Sample]:
+    @property
+    def tail_bytes(self) -> int:
+        """Size of a last sample that holds any record whole; 0 if the usual one does."""
+        wanted_bytes = self._max_message_bytes() + _RECORD_EXTRA_BYTES
+        return 0 if wanted_bytes <= _USUAL_TAIL_BYTES else min(wanted_bytes, MAX_TAIL_BYTES)
+
+    def samples(
+        self, start: int, count: int, sample_bytes: int, last_bytes: int = 0
+    ) -> Sequence[Sample]:
         """Return samples of the log from an offset on."""
-        return self._store.log_samples(count, sample_bytes, start)
+        return self._store.log_samples(count, sample_bytes, start, last_bytes)
 
     def first_difference(self, samples: Sequence[Sample]) -> int | None:
         """Return the offset of the first sample that differs in this log; None if all agree."""
@@ -144,6 +163,7 @@ class LogCopy(StoreLog):
     Args:
         store: the store.
         file_bytes: length of a log file.
+        max_message_bytes: returns `maxMessageSize`.
         confirms_disk: whether only what is on disk is confirmed (SYNC_FLUSH).
 
     Attributes:
@@ -152,8 +172,15 @@ class LogCopy(StoreLog):
         queued_bytes: received bytes that are not appended yet.
     """
 
-    def __init__(self, store: ReplicatedStore, file_bytes: int, *, confirms_disk: bool) -> None:
-        super().__init__(store, file_bytes)
+    def __init__(
+        self,
+        store: ReplicatedStore,
+        file_bytes: int,
+        max_message_bytes: Callable[[], int] = lambda: 0,
+        *,
+        confirms_disk: bool,
+    ) -> None:
+        super().__init__(store, file_bytes, max_message_bytes)
         self.confirms_disk: bool = confirms_disk
         self.disk_state: DiskState = DiskState.WRITING
         self.reason: str = ""

@@ -32,6 +32,8 @@ VERSION: Final = 1
 
 NONCE_BYTES: Final = 32
 MAX_SAMPLES: Final = 64
+MAX_TAIL_BYTES: Final = 64 << 20
+"""Limit of the last sample: its checksum is computed on the loop."""
 MAX_HANDSHAKE_BYTES: Final = 65_536
 MAX_PART_BYTES: Final = 4 << 20
 """Limit of the log bytes of one DATA frame."""
@@ -105,8 +107,12 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     disk: bool
 
 
-class Challenge(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of a master to HELLO; fields as there."""
+class Challenge(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Answer of a master to HELLO; fields as there.
+
+    Attributes:
+        tail: least size of the last sample, so that it holds the last record whole; 0: as usual.
+    """
 
     nonce: _Nonce
     log: _Name
@@ -114,6 +120,7 @@ class Challenge(msgspec.Struct, frozen=True, kw_only=True):
     end: _Offset
     file: _Offset
     proof: _Proof
+    tail: _Offset = 0
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
@@ -278,10 +285,15 @@ class HandshakeReader:
     A message is decoded only when it is asked for, because frames follow the last one.
     """
 
-    __slots__ = ("_pending",)
+    __slots__ = ("_max_pending_bytes", "_pending")
 
     def __init__(self) -> None:
+        self._max_pending_bytes = 2 * MAX_HANDSHAKE_BYTES
         self._pending = b""
+
+    def expect_frames(self) -> None:
+        """Allow frames behind the next message: the peer has proven itself."""
+        self._max_pending_bytes = MAX_HANDSHAKE_BYTES + MAX_PART_BYTES
 
     def feed(self, data: bytes) -> None:
         """Add received bytes.
@@ -290,8 +302,8 @@ class HandshakeReader:
             FrameTooLongError: the peer sends more than it may before it is accepted.
         """
         self._pending += data
-        if len(self._pending) > 2 * MAX_HANDSHAKE_BYTES:
-            raise FrameTooLongError(len(self._pending), 2 * MAX_HANDSHAKE_BYTES)
+        if len(self._pending) > self._max_pending_bytes:
+            raise FrameTooLongError(len(self._pending), self._max_pending_bytes)
 
     def next(self) -> Handshake | None:
         """Return the next complete message, or None.

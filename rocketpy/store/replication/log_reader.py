@@ -99,17 +99,20 @@ class LogReader:
                     self._pieces.popitem(last=False)
         return piece[phy_offset - start : end - start]
 
-    def samples(self, count: int, sample_bytes: int, start: int = 0) -> list[LogSample]:
+    def samples(
+        self, count: int, sample_bytes: int, start: int = 0, last_bytes: int = 0
+    ) -> list[LogSample]:
         """Return samples spread over the log from an offset on; the last one ends at its end.
 
         Args:
             count: most samples.
             sample_bytes: size of a sample; the last one has up to `END_SAMPLE_BYTES`.
             start: physical offset, such as that of the oldest byte of another log.
+            last_bytes: size of the last sample if it is larger.
         """
         end = self._offsets.appended
         low = min(end, max(start, self._log.min_phy_offset))
-        last = max(low, end - END_SAMPLE_BYTES)
+        last = max(low, end - max(END_SAMPLE_BYTES, last_bytes))
         starts = {low + (end - low) * each // max(1, count - 1) for each in range(count - 1)}
         found = [self._sample(each, min(sample_bytes, end - each)) for each in sorted(starts)]
         if end > last:

@@ -103,9 +103,11 @@ class FakeStore:
             memoryview(bytes(self.data[start : end - self.min_phy_offset])) if start >= 0 else None
         )
 
-    def log_samples(self, count: int, sample_bytes: int, start: int = 0) -> Sequence[Sample]:
+    def log_samples(
+        self, count: int, sample_bytes: int, start: int = 0, last_bytes: int = 0
+    ) -> Sequence[Sample]:
         start = max(start, self.min_phy_offset)
-        last = max(start, self.max_phy_offset - 64)
+        last = max(start, self.max_phy_offset - max(64, last_bytes))
         parts = [(start, min(16, last - start)), (last, self.max_phy_offset - last)]
         return [self._sample(*each) for each in parts if each[1] > 0]
 

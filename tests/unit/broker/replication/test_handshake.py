@@ -14,7 +14,7 @@ from rocketpy.broker.replication.handshake import (
     SlaveHandshake,
 )
 from rocketpy.broker.replication.store_log import StoreLog
-from rocketpy.errors import BadFrameError
+from rocketpy.errors import BadFrameError, FrameTooLongError
 from rocketpy.proto.replication.pair_frames import (
     PREAMBLE,
     Accept,
@@ -330,3 +330,52 @@ def test_frames_behind_the_handshake_are_kept() -> None:
     other.feed(accepted + b"frames")
 
     assert other.rest() == b"frames"
+
+
+def test_accept_that_arrives_with_much_of_the_log_is_taken() -> None:
+    one, other = master(FakeStore(TEXT, identity="x")), slave(FakeStore())
+    accept = one.feed(other.feed(one.feed(other.start()[8:])))
+    frames = bytes(512 << 10)
+    other.feed(accept + frames)
+
+    assert isinstance(other.result, Accepted)
+    assert other.rest() == frames
+
+
+def test_peer_that_has_not_proven_itself_may_not_send_much() -> None:
+    other = slave(FakeStore())
+    other.start()
+
+    with pytest.raises(FrameTooLongError):
+        other.feed(bytes(512 << 10))
+
+
+@pytest.mark.parametrize(
+    ("master_bytes", "slave_bytes", "length"),
+    [(0, 0, 64), (6 << 20, 0, 500), (0, 6 << 20, 500), (1 << 40, 0, 500)],
+)
+def test_last_sample_holds_the_largest_record_of_either_side(
+    master_bytes: int, slave_bytes: int, length: int
+) -> None:
+    logs = [
+        log_of(FakeStore(TEXT[:size], identity="x"), most)
+        for size, most in ((1_000, master_bytes), (500, slave_bytes))
+    ]
+    one = MasterHandshake(MASTER, logs[0], nonce=b"m" * 32, is_taken=lambda _: False)
+    other = SlaveHandshake(SLAVE, logs[1], nonce=b"s" * 32)
+    reader = HandshakeReader()
+    reader.feed(other.feed(one.feed(other.start()[8:])))
+    received = reader.next()
+    assert received is not None
+    assert isinstance(received.message, Proof)
+    assert received.message.samples[-1][:2] == (500 - length, length)
+
+
+def log_of(store: FakeStore, max_message_bytes: int) -> StoreLog:
+    return StoreLog(store, FILE_BYTES, lambda: max_message_bytes)
+
+
+def test_last_sample_is_larger_only_where_records_may_be() -> None:
+    assert log_of(FakeStore(), 4 << 20).tail_bytes == 0
+    assert log_of(FakeStore(), 6 << 20).tail_bytes == (6 << 20) + (64 << 10)
+    assert log_of(FakeStore(), 1 << 40).tail_bytes == 64 << 20
