@@ -336,6 +336,7 @@ class BrokerParts:
         if master is None:
             return None
         self.offsets.local_commits = self.slave_commits
+        self.store.rebuilder.on_restart = self._queue_restarted
         acting = self.acting
         follow_delays, follow_timer = self._followers()
         tables = SlaveTables(
@@ -535,6 +536,11 @@ class BrokerParts:
         self.offsets.remove_topic(topic)
         self.stats.remove_topic(topic)
         self.store.delete_topics([topic], phy_offset)
+
+    def _queue_restarted(self, topic: str, queue_id: int) -> None:
+        """Drop offsets of an earlier topic: the master has created it again."""
+        self.offsets.remove_queue(topic, queue_id)
+        self.slave_commits.drop_queue(topic, queue_id)
 
     def _build_pulls(self) -> PullMessageProcessor:
         config = self.configs.broker

@@ -388,6 +388,13 @@ class ConsumerOffsets:
         """Remove a topic, on disk too."""
         self._remove_where(lambda name, _: name == topic)
 
+    def remove_queue(self, topic: str, queue_id: int) -> None:
+        """Remove the offsets of a queue, on disk with the next write; for a slave."""
+        with self._lock:
+            keys = [key for key in self._table.queues if key[0] == topic]
+            removed = [self._table.pop(key, queue_id) for key in keys]
+            self._dirty = self._dirty or any(each is not None for each in removed)
+
     def keep_topics(self, exists: Callable[[str], bool]) -> None:
         """Remove topics that do not exist: they were deleted just before a crash."""
         self._remove_where(lambda name, _: not exists(name))

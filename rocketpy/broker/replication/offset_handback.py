@@ -172,6 +172,12 @@ class SlaveCommits:
             if self._table.remove_where(lambda name, _: name == topic):
                 self._dirty = True
 
+    def drop_queue(self, topic: str, queue_id: int) -> None:
+        """Drop a queue that begins again."""
+        with self._lock:
+            for key in [each for each in self._table.queues if each[0] == topic]:
+                self._dirty = self._table.pop(key, queue_id) is not None or self._dirty
+
     def ahead_of(self, master: GroupOffsets) -> list[tuple[tuple[str, str], int, int]]:
         """Return topic and group, queue and offset of everything the master does not have.
 

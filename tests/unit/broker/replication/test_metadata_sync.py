@@ -390,3 +390,24 @@ async def test_slave_progress_of_system_groups_is_not_removed() -> None:
     restart_slave(pair)
     await pair.sync.follow_once()
     assert pair.slave.offsets.query("CID_RMQ_SYS_TRANS", "T", 0) == 99
+
+
+async def test_slave_offset_within_the_queue_of_a_topic_created_again_is_replaced() -> None:
+    pair = await pair_with_offset(10)
+    pair.slave.offsets.commit("here", "T", 0, 9)
+    restart_slave(pair)
+    master = pair.master.parts
+    master.topics.delete("T")
+    master.store.delete_topics(["T"])
+    master.offsets.remove_topic("T")
+    master.topics.put(TopicConfig("T", 1, 1, 6))
+    master.offsets.commit("g", "T", 0, 2)
+    started_again(pair)
+    await pair.sync.follow_once()
+    assert pair.slave.offsets.query("g", "T", 0) == 10, "its log does not show it yet"
+    store_messages(pair, 20)
+    assert pair.slave.store.max_offset("T", 0) == 20
+    await pair.sync.follow_once()
+    assert pair.slave.offsets.query("g", "T", 0) == 2
+    assert pair.slave.offsets.query("here", "T", 0) == -1
+    assert len(pair.slave.slave_commits) == 0
