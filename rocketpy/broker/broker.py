@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from rocketpy.broker.fast_path.compiled_path import CompiledPath, compiled_sends
 from rocketpy.broker.fast_path.pull_service import FastPullService
 from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.parts import BrokerParts
-from rocketpy.broker.replication.config import check_replication
+from rocketpy.broker.replication.config import ReplicationConfig, check_replication
 from rocketpy.broker.replication.feature import ReplicationSettings
 from rocketpy.broker.request_table import Guard, RequestTable
 from rocketpy.broker.requests import build_requests
@@ -120,6 +121,13 @@ class Broker:
             _live_settings(store_config, files),
             more=(replication.config,),
         )
+        self._configs.add_check(
+            lambda changed: check_replication(
+                changed.get(BrokerConfig),
+                changed.get(MessageStoreConfig),
+                changed.get(ReplicationConfig),
+            )
+        )
         client = RemotingClient(
             client_config or RemotingClientConfig(), clock=clock, rng=rng, network=network
         )
@@ -180,7 +188,10 @@ class Broker:
         """
         parts = self._parts
         # A slave without a log copies that of its master.
-        parts.store.open(start_empty=self._start_empty or parts.role.is_slave)
+        parts.store.open(
+            start_empty=self._start_empty or parts.role.is_slave,
+            hold_back=parts.replication.waits_for_slaves,
+        )
         try:
             self._check_tables_can_be_written()
             for table in (parts.topics, parts.groups, parts.offsets, parts.modes):
@@ -191,7 +202,7 @@ class Broker:
             parts.offsets.keep_topics(lambda name: name in stored or bool(parts.topics.get(name)))
             # The offsets of a slave, which come from the master, may be ahead of its log.
             if not parts.role.is_slave:
-                parts.offsets.cut_to(parts.store.max_offset)
+                parts.offsets.cut_to(partial(parts.store.max_offset, with_held=True))
             self._take_role()
             for feature in parts.features:
                 for state in feature.states:

@@ -34,7 +34,8 @@ class ReplicationConfig:
         in_sync_replicas: copies that a send to a SYNC_MASTER waits for, the master's included.
         min_in_sync_replicas: with fewer copies in sync, the master's included, sends are refused.
         enable_auto_in_sync_replicas: wait for no more copies than are in sync.
-        slave_timeout: how long a send waits for the copies; then it is answered 12.
+        slave_timeout: consumers may read messages without enough copies after this time; sends are
+            answered 12 a tenth of it earlier, at most 300 ms.
         ha_max_gap_not_in_sync: lag from which a slave is not in sync.
         ha_send_heartbeat_interval: pause after which an idle side sends a heartbeat.
         ha_housekeeping_interval: a connection that receives nothing for this long is closed.
@@ -48,9 +49,9 @@ class ReplicationConfig:
         ha_tls_enable: both sides present a TLS certificate.
     """
 
-    in_sync_replicas: int = option(1, minimum=0, maximum=64)
-    min_in_sync_replicas: int = option(1, minimum=0, maximum=64)
-    enable_auto_in_sync_replicas: bool = option(False)
+    in_sync_replicas: int = option(1, minimum=0, maximum=64, live=True)
+    min_in_sync_replicas: int = option(1, minimum=0, maximum=64, live=True)
+    enable_auto_in_sync_replicas: bool = option(False, live=True)
     slave_timeout: int = option(3_000, unit="ms", minimum=1)
     ha_max_gap_not_in_sync: int = option(256 << 20, unit="bytes", minimum=1)
     ha_send_heartbeat_interval: int = option(5_000, unit="ms", minimum=100)

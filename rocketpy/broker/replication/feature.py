@@ -33,12 +33,23 @@ from rocketpy.store.files.store_files import StoreFiles
 logger: Any = structlog.get_logger(__name__)
 
 _ASK_MS: Final = 3_000
+_MOST_EARLY_MS: Final = 300
+"""Room for the check of deadlines every 100 ms, and for the way of the response."""
 _SLAVE: Final = "SLAVE"
 _SYNC_MASTER: Final = "SYNC_MASTER"
 
 
 def _random_nonce() -> bytes:
     return secrets.token_bytes(32)
+
+
+def _answer_ms(slave_timeout_ms: int) -> int:
+    """Return how long a send waits for slaves: a little less than `slaveTimeout`.
+
+    The default of Apache and of ours, 3 s, is also the default timeout of producers: a response at
+    that time would be too late, and they would send the message again.
+    """
+    return slave_timeout_ms - min(slave_timeout_ms // 10, _MOST_EARLY_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +70,7 @@ class ReplicationNeeds:
         clock: time.
         timer: measures work; seconds with the resolution of microseconds.
         new_nonce: returns 32 fresh random bytes.
+        max_message_bytes: returns `maxMessageSize`.
         refuses_early: see `Acknowledgements`.
     """
 
@@ -75,6 +87,7 @@ class ReplicationNeeds:
     clock: Clock
     timer: Callable[[], float]
     new_nonce: Callable[[], bytes]
+    max_message_bytes: Callable[[], int]
     refuses_early: bool = False
 
 
@@ -125,9 +138,10 @@ class Replication:
         self.server: HaServer | None = None
         self.client: HaClient | None = None
         file_bytes = store_config.mapped_file_size_commit_log
-        self._log = StoreLog(needs.store, file_bytes)
+        sizes = file_bytes, needs.max_message_bytes
+        self._log = StoreLog(needs.store, *sizes)
         if store_config.broker_role == _SLAVE:
-            copy = LogCopy(needs.store, file_bytes, confirms_disk=store_config.is_sync_flush)
+            copy = LogCopy(needs.store, *sizes, confirms_disk=store_config.is_sync_flush)
             self._log = copy
             self.client = self._build_client(copy)
         else:
@@ -146,6 +160,16 @@ class Replication:
     def send_refusal(self) -> str | None:
         """Why sends are refused at the moment, because too few copies are in sync."""
         return None if self.server is None else self.server.send_refusal
+
+    @property
+    def waits_for_slaves(self) -> bool:
+        """Whether sends wait for slaves at the moment."""
+        return self.server is not None and self.server.acknowledgements.needed > 1
+
+    def configure(self, config: ReplicationConfig) -> None:
+        """Apply changed settings (needed copies); on any thread."""
+        if self.server is not None:
+            self.server.configure(config)
 
     def is_streaming(self, broker_id: int) -> bool:
         """Return whether a slave copies the log; slaves of Apache do not name their ids."""
@@ -234,7 +258,7 @@ class Replication:
 
     def _build_server(self, *, waits: bool) -> HaServer:
         needs = self._needs
-        needs.store.replicas.timeout_ms = needs.config.slave_timeout
+        needs.store.replicas.timeout_ms = _answer_ms(needs.config.slave_timeout)
         return HaServer(
             needs.config,
             identity=self._pair,

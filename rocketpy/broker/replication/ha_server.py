@@ -117,7 +117,8 @@ class HaServer(Acceptor[ReplicaConnection]):
         self._tick_timer: asyncio.TimerHandle | None = None
         self._thread_id = 0
         self._is_woken = False
-        self._is_required = False
+        # None: the store may wait for replicas since its start.
+        self._is_required: bool | None = None
         self._is_stalled = False
         self._advanced_ms = 0
 
@@ -289,6 +290,23 @@ class HaServer(Acceptor[ReplicaConnection]):
         if len(self.refusals) > _MAX_REFUSALS:
             del self.refusals[next(iter(self.refusals))]
 
+    def configure(self, config: ReplicationConfig) -> None:
+        """Apply changed settings (needed copies); on any thread."""
+
+        def apply() -> None:
+            self.config = config
+            self.acknowledgements.configure(config)
+            self._publish()
+
+        if self._tick_timer is None:  # not started: nothing has been published yet
+            self.config = config
+            self.acknowledgements.configure(config)
+            return
+        try:
+            self.loop.call_soon_threadsafe(apply)
+        except RuntimeError:  # the loop is closed
+            logger.debug("loop closed, settings not applied")
+
     def reported(self) -> None:
         """Publish what a report has changed."""
         self._publish()
@@ -357,7 +375,7 @@ class HaServer(Acceptor[ReplicaConnection]):
         acknowledgements, replicas = self.acknowledgements, self._replicas
         confirmed = acknowledgements.confirmed
         if confirmed == NO_BOUND:
-            if self._is_required:
+            if self._is_required is not False:
                 self._is_required = False
                 replicas.wait_for_none()
         else:

@@ -135,6 +135,7 @@ class LiveConfig(Generic[T]):
         self._all = ConfigSet.of(config, *parts)  # type: ignore[arg-type] # a dataclass
         self._live = live
         self._lock = threading.Lock()
+        self._checks: list[Callable[[ConfigSet], object]] = []
         self._listeners: list[Callable[[T], None]] = []
 
     @property
@@ -149,6 +150,10 @@ class LiveConfig(Generic[T]):
     def as_properties(self) -> str:
         """Return all current values as sorted `key=value` lines, secrets hidden."""
         return self._all.as_properties()
+
+    def add_check(self, check: Callable[[ConfigSet], object]) -> None:
+        """Call `check` with the settings of each change, before it; it may raise ConfigError."""
+        self._checks.append(check)
 
     def add_listener(self, listener: Callable[[T], None]) -> None:
         """Call `listener` with the server's new configuration after each change."""
@@ -167,6 +172,8 @@ class LiveConfig(Generic[T]):
         """
         with self._lock:
             updated = self._all.updated(changes)
+            for check in self._checks:
+                check(updated)
             stored_keys = self._all.stored_keys()
             stored = {key: text for key, text in changes.items() if key in stored_keys}
             if self._live is not None and stored:

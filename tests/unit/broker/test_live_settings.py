@@ -11,6 +11,9 @@ import pytest
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.pop.pop_locks import GroupQueue
+from rocketpy.broker.replication.acknowledgements import NOT_ENOUGH, Acknowledgements
+from rocketpy.broker.replication.config import ReplicationConfig
+from rocketpy.broker.replication.feature import ReplicationSettings
 from rocketpy.errors import ConfigError, DiskFullError
 from rocketpy.proto.bodies.lock import QueryAssignmentResponseBody
 from rocketpy.proto.bodies.pop import CheckPoint
@@ -31,6 +34,8 @@ from rocketpy.testing.sim_clock import SimClock
 from rocketpy.testing.sim_files import SimFiles
 from tests.unit.broker.fakes import FakeChannel, request
 
+SECRET_FILE = Path("/secret")
+
 
 def _taken(channel: FakeChannel, response: Any) -> Any:
     """A response that came later is here by now: nothing is waited for."""
@@ -43,6 +48,7 @@ class Kit:
     def __init__(self) -> None:
         self.clock = SimClock()
         self.files = SimFiles(self.clock)
+        self.files.write_bytes(SECRET_FILE, b"a secret of thirty-two characters")
         self.broker = Broker(
             BrokerConfig(broker_name="b", listen_port=0),
             store_config=MessageStoreConfig(
@@ -50,10 +56,14 @@ class Kit:
                 mapped_file_size_commit_log=1 << 16,
                 mapped_file_size_consume_queue=2000,
                 message_index_enable=False,
+                broker_role="SYNC_MASTER",
             ),
             clock=self.clock,
             rng=random.Random(1),
             files=self.files,
+            replication=ReplicationSettings(
+                config=ReplicationConfig(replication_secret_file=str(SECRET_FILE))
+            ),
         )
         self.parts = self.broker.parts
         self.parts.store.open()
@@ -77,6 +87,16 @@ class Kit:
         text = "".join(f"{key}={value}\n" for key, value in changes.items())
         response = self.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, text.encode())
         assert response.code == 0, response.remark
+
+    @property
+    def copies(self) -> Acknowledgements:
+        server = self.parts.replication.server
+        assert server is not None
+        return server.acknowledgements
+
+    def needed_of_two(self) -> int:
+        self.update(inSyncReplicas=2)
+        return self.copies.needed
 
     def new_name(self) -> str:
         self.names += 1
@@ -334,6 +354,9 @@ CASES: list[Case] = [
     ("diskMaxUsedSpaceRatio", lambda kit: kit.policy.max_used_ratio, 0.75, 50, 0.5),
     ("diskSpaceCleanForciblyRatio", lambda kit: kit.policy.clean_forcibly_ratio, 0.85, 60, 0.6),
     ("diskSpaceWarningLevelRatio", lambda kit: kit.policy.warning_ratio, 0.9, 70, 0.7),
+    ("inSyncReplicas", lambda kit: kit.copies.needed, 1, 2, 2),
+    ("minInSyncReplicas", lambda kit: kit.copies.refusal, None, 2, NOT_ENOUGH),
+    ("enableAutoInSyncReplicas", Kit.needed_of_two, 2, "true", 1),
     ("cleanFileForciblyEnable", lambda kit: kit.policy.clean_forcibly, True, "false", False),
 ]
 
@@ -348,6 +371,18 @@ def test_live_setting_takes_effect(
     assert probe(kit) == before
     kit.update(**{key: value})
     assert probe(kit) == after
+
+
+def test_live_setting_of_copies_without_slaves_is_refused() -> None:
+    store = MessageStoreConfig(store_path_root_dir="/store", broker_role="SYNC_MASTER")
+    files = SimFiles()
+    broker = Broker(BrokerConfig(broker_name="b"), store_config=store, files=files)
+    configs = broker.parts.configs
+    with pytest.raises(ConfigError) as caught:
+        configs.update({"inSyncReplicas": "2"})
+    assert caught.value.key == "inSyncReplicas"
+    assert configs.get(ReplicationConfig).in_sync_replicas == 1
+    assert not files.exists(store.live_settings_file), "nothing is kept for the next start"
 
 
 def test_live_setting_short_polling_takes_effect() -> None:

@@ -63,6 +63,7 @@ def build(world: World, store: FakeStore, role: str, *, host: str, **settings: A
             clock=world.clock,
             timer=lambda: 0.0,
             new_nonce=world.nonce,
+            max_message_bytes=lambda: 4 << 20,
         )
     )
     if replication.client is not None:
@@ -197,5 +198,51 @@ def test_tls_without_certificates_is_refused() -> None:
     async def case(world: World) -> None:
         with pytest.raises(ConfigError, match="haTlsEnable"):
             build(world, FakeStore(), "ASYNC_MASTER", host=MASTER, ha_tls_enable=True)
+
+    run(case)
+
+
+@pytest.mark.parametrize(("slave_timeout", "answered_ms"), [(3_000, 2_700), (1_000, 900), (1, 1)])
+def test_sends_are_answered_a_little_before_producers_give_up(
+    slave_timeout: int, answered_ms: int
+) -> None:
+    async def case(world: World) -> None:
+        store = FakeStore(identity="x")
+        build(world, store, "SYNC_MASTER", host=MASTER, **PAIR, slave_timeout=slave_timeout)
+        assert store.replicas.timeout_ms == answered_ms
+
+    run(case)
+
+
+def test_needed_copies_change_while_the_master_runs() -> None:
+    async def case(world: World) -> None:
+        store = FakeStore(identity="x")
+        master = build(world, store, "SYNC_MASTER", host=MASTER, **PAIR)
+        assert master.waits_for_slaves
+        await master.start()
+        assert store.replicas.is_required
+        config = ReplicationConfig(replication_secret_file="/secret", in_sync_replicas=1)
+        master.configure(config)
+        await world.until(lambda: not store.replicas.is_required)
+        assert not master.waits_for_slaves
+        master.configure(replace(config, min_in_sync_replicas=2))
+        await world.until(lambda: master.send_refusal is not None)
+        master.configure(replace(config, in_sync_replicas=2))
+        await world.until(lambda: store.replicas.is_required)
+        assert master.send_refusal is None
+        await master.stop()
+
+    run(case)
+
+
+def test_needed_copies_may_change_before_the_start() -> None:
+    async def case(world: World) -> None:
+        store = FakeStore(identity="x")
+        master = build(world, store, "SYNC_MASTER", host=MASTER, **PAIR)
+        master.configure(ReplicationConfig(replication_secret_file="/secret", in_sync_replicas=1))
+        store.replicas.is_required = True  # the store holds messages back since it was opened
+        await master.start()
+        assert not store.replicas.is_required
+        await master.stop()
 
     run(case)
