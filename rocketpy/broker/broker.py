@@ -34,6 +34,7 @@ from rocketpy.remoting.connection.channel import ChannelListener
 from rocketpy.remoting.network.network import Network
 from rocketpy.remoting.server import RemotingServer
 from rocketpy.runtime.clock import Clock, SystemClock
+from rocketpy.runtime.config.config import ConfigSet
 from rocketpy.runtime.config.live_config import LiveSettings
 from rocketpy.runtime.os_resources import shortage_of
 from rocketpy.runtime.readiness import NotReady, ServerState
@@ -121,13 +122,7 @@ class Broker:
             _live_settings(store_config, files),
             more=(replication.config,),
         )
-        self._configs.add_check(
-            lambda changed: check_replication(
-                changed.get(BrokerConfig),
-                changed.get(MessageStoreConfig),
-                changed.get(ReplicationConfig),
-            )
-        )
+        self._configs.add_check(_check_replication)
         client = RemotingClient(
             client_config or RemotingClientConfig(), clock=clock, rng=rng, network=network
         )
@@ -448,3 +443,13 @@ def _live_settings(config: MessageStoreConfig, files: StoreFiles) -> LiveSetting
         files.sync_directories()
 
     return LiveSettings(config.live_settings_file, read=files.read_bytes, replace=replace_content)
+
+
+def _check_replication(changed: ConfigSet) -> None:
+    """Refuse a change of settings that contradict each other.
+
+    Raises:
+        ConfigError: they do; the key is named.
+    """
+    configs = changed.get(BrokerConfig), changed.get(MessageStoreConfig)
+    check_replication(*configs, changed.get(ReplicationConfig))

@@ -189,12 +189,6 @@ class BrokerParts:
         self.slave_commits: Final = SlaveCommits(
             document("slaveCommits.json"), config.flush_consumer_offset_interval
         )
-        self.found_topics: Final = FoundTopics(
-            self.store,
-            self.topics,
-            lambda: self.slave_commits.tables_end,
-            lambda: configs.broker.default_topic_queue_nums,
-        )
         self.acting: ActingParts | None = self._build_acting(client, rng)
         self.replication: Replication = self._build_replication(settings, client, files)
         self._build_services(document, client, rng, files)
@@ -223,6 +217,12 @@ class BrokerParts:
             self.acting.expect_progress(self._slave_progress())
         elif self.role.is_slave:
             self.features = tuple(each.of_slave() for each in self.features)
+        self.found_topics: FoundTopics = FoundTopics(
+            self.store,
+            self.topics,
+            lambda: self.slave_commits.tables_end,
+            lambda: self.configs.broker.default_topic_queue_nums,
+        )
         self.metadata_sync: MetadataSync | None = self._build_metadata_sync(client)
         self.sends: SendMessageProcessor
         self.sends, self._rewrites = self._build_sends(rng)
