@@ -390,6 +390,7 @@ class Broker:
     def _settings_changed(self, config: BrokerConfig) -> None:
         for server in self._servers:
             server.slow_requests.limit_ms = config.operation.slow_request_millis
+        self._parts.replication.configure(self._configs.get(ReplicationConfig))
 
     async def _stop_servers(self) -> None:
         await asyncio.gather(*(server.stop() for server in self._servers))

@@ -47,7 +47,7 @@ from rocketpy.broker.processor.pull_message import PullMessageProcessor
 from rocketpy.broker.processor.reply_message import ReplyMessageProcessor
 from rocketpy.broker.processor.send_back import build_send_back
 from rocketpy.broker.processor.send_message import SendMessageProcessor
-from rocketpy.broker.replication.config import BrokerRole, ReplicationConfig, role_of
+from rocketpy.broker.replication.config import BrokerRole, role_of
 from rocketpy.broker.replication.feature import (
     Replication,
     ReplicationNeeds,
@@ -593,6 +593,5 @@ class BrokerParts:
 
     def _settings_changed(self, _config: BrokerConfig) -> None:
         self.store.configure(self.configs.store)
-        self.replication.configure(self.configs.get(ReplicationConfig))
         # Name servers combine the broker's permission with that of each topic.
         self.name_servers.register_soon()
