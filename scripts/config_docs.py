@@ -27,6 +27,7 @@ from rocketpy.client.config import (
     PullConsumerConfig,
     ResponderConfig,
 )
+from rocketpy.controller.config import ControllerConfig
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
 from rocketpy.runtime.config.config import Option, camel_case, options_of
@@ -104,7 +105,7 @@ Each case has a test: [bad-input.md](bad-input.md).
 
 ## Reading the tables
 
-*Live* keys may be changed while the server runs, by UPDATE_BROKER_CONFIG (25) or UPDATE_NAMESRV_CONFIG (318); other keys are refused with code 16. Names, units and defaults are Apache's unless the last column says otherwise; "(ours)" marks keys that Apache does not have.
+*Live* keys may be changed while the server runs, by UPDATE_BROKER_CONFIG (25), UPDATE_NAMESRV_CONFIG (318) or UPDATE_CONTROLLER_CONFIG (1009); other keys are refused with code 16. Names, units and defaults are Apache's unless the last column says otherwise; "(ours)" marks keys that Apache does not have.
 Times are milliseconds and sizes bytes unless the table says otherwise; options of the client are seconds or a timedelta.
 """
 
@@ -167,6 +168,11 @@ def render() -> str:
             [OperationConfig],
         ),
         ("Name server", "`namesrv.conf`, `rocketpy namesrv -c`.", [NamesrvConfig]),
+        (
+            "Controller",
+            "`controller.conf`, `rocketpy controller -c`; the file of the name server with `enableControllerInNamesrv=true`. What a controller does: [Fail-over](failover.md). Refused are `controllerType=jRaft` and more than one address in `controllerDLegerPeers`: RocketPy's controller is one process.",
+            [ControllerConfig],
+        ),
     ):
         parts.append(f"\n## {title}\n\n{words}\n\n" + "".join(map(file_table, classes)))
     parts.append(refused_table())

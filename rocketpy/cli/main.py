@@ -39,6 +39,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "rocketpy.cli.commands.context:command",
         "Manage named clusters, and select the one that commands use.",
     ),
+    "controller": (
+        "rocketpy.cli.servers.controller:command",
+        "Run a controller, which names the master of each broker group.",
+    ),
     "group": (
         "rocketpy.cli.commands.group:command",
         "Show, create, change, move and delete consumer groups.",
@@ -72,7 +76,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 
 
 _WITHOUT_CLUSTER: Final = frozenset(
-    {"broker", "completion", "context", "namesrv", "run", "standalone", "store"}
+    {"broker", "completion", "context", "controller", "namesrv", "run", "standalone", "store"}
 )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rocketpy.controller.rules import is_address
+from rocketpy.controller.names import is_address
 from rocketpy.errors import ConfigError
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.config.config import option

@@ -20,14 +20,13 @@ from rocketpy.controller.events import (
     ReplicaRemoved,
     SetAltered,
 )
+from rocketpy.controller.names import is_address, is_name
 from rocketpy.controller.replica_groups import ReplicaGroup, ReplicaGroups
 from rocketpy.proto.wire.codes import ResponseCode
 
 MAX_REPLICAS: Final = 64
 """Replicas of one group; a real one has a handful."""
-MAX_NAME_CHARS: Final = 255
 _MAX_CHECK_CODE_CHARS: Final = 512
-_MAX_ADDRESS_CHARS: Final = 261
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,16 +303,3 @@ def _name_problem(group: ReplicaGroup | None, cluster: str, name: str) -> Verdic
             "controller, choose another brokerName",
         )
     return None
-
-
-def is_name(text: str) -> bool:
-    """Return whether a text can be a cluster or broker name."""
-    return 0 < len(text) <= MAX_NAME_CHARS and text.isprintable() and " " not in text
-
-
-def is_address(text: str) -> bool:
-    """Return whether a text is `host:port`; an IPv6 host may have brackets."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not is_name(host) or len(text) > _MAX_ADDRESS_CHARS or "," in host:
-        return False
-    return port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) <= 65_535

@@ -38,6 +38,8 @@ class NamesrvConfig:
         default_thread_pool_queue_capacity: requests that may wait for them.
         client_request_thread_pool_nums: threads for routes; 0 runs inline.
         client_request_thread_pool_queue_capacity: requests that may wait for them.
+        enable_controller_in_namesrv: `rocketpy namesrv` also runs a controller, with its keys from
+            the same configuration; it listens on another port.
         max_topics: limit of topics; a registration drops topics beyond it (ours).
         max_brokers: limit of broker addresses; further ones are rejected (ours).
         max_kv_entries: limit of KV values (ours).
@@ -65,6 +67,7 @@ class NamesrvConfig:
     client_request_thread_pool_queue_capacity: int = option(
         50_000, minimum=1, maximum=1_000_000, only_with="client_request_thread_pool_nums"
     )
+    enable_controller_in_namesrv: bool = False
     max_topics: int = option(100_000, live=True, minimum=1, maximum=10_000_000)
     max_brokers: int = option(1_024, live=True, minimum=1, maximum=100_000)
     max_kv_entries: int = option(10_000, live=True, minimum=0, maximum=1_000_000)

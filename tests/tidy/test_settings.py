@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.controller.config import ControllerConfig
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.remoting.config import (
     RemotingClientConfig,
@@ -25,6 +26,7 @@ CLASSES = (
     BrokerConfig,
     MessageStoreConfig,
     NamesrvConfig,
+    ControllerConfig,
     OperationConfig,
     RemotingServerConfig,
     RemotingClientConfig,

@@ -1,12 +1,15 @@
-"""`rocketpy-namesrv` and `rocketpy namesrv`: run one name server."""
+"""`rocketpy-namesrv` and `rocketpy namesrv`: run one name server, with a controller if asked."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocketpy.cli.servers.controller import build_controller
+from rocketpy.cli.servers.controller import load_config as load_controller
 from rocketpy.cli.servers.daemon import (
     Operation,
     check_configuration,
@@ -18,9 +21,67 @@ from rocketpy.cli.servers.daemon import (
 )
 from rocketpy.cli.servers.log_options import LogOptions, start_logs
 from rocketpy.cli.servers.start_rules import refuse_broken_rules
-from rocketpy.runtime.config.config import ConfigSet, Sources
-from rocketpy.runtime.config.live_config import load_with_live_file
+from rocketpy.errors import ConfigError
+from rocketpy.runtime.config.config import ConfigSet, Sources, options_of
+from rocketpy.runtime.config.live_config import LiveConfig, load_with_live_file
+from rocketpy.runtime.readiness import NotReady
 from rocketpy.terminal.error_exit import run_command
+
+if TYPE_CHECKING:
+    from rocketpy.controller.controller import Controller
+    from rocketpy.namesrv.server import NameServer
+
+
+class NameServerProcess:
+    """Name server, and the controller beside it if there is one.
+
+    Args:
+        server: the name server.
+        controller: the controller, or None.
+    """
+
+    def __init__(self, server: "NameServer", controller: "Controller | None") -> None:
+        self._server = server
+        self._controller = controller
+
+    async def start(self) -> None:
+        """Start both.
+
+        Raises:
+            StartError: a port is taken.
+            StoreError: the state of the controller cannot be used.
+        """
+        if self._controller is not None:
+            await self._controller.start()
+        try:
+            await self._server.start()
+        except BaseException:
+            if self._controller is not None:
+                await self._controller.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop both."""
+        if self._controller is not None:
+            await self._controller.stop()
+        await self._server.stop()
+
+    def addresses(self) -> dict[str, str]:
+        """Return the addresses of both."""
+        found = {"namesrv": self._server.address}
+        if self._controller is not None:
+            found["controller"] = self._controller.address
+        return found
+
+    def settings(self) -> list[LiveConfig[Any]]:
+        """Return the live settings of both."""
+        both: list[LiveConfig[Any]] = [self._server.settings]
+        return both if self._controller is None else [*both, self._controller.settings]
+
+    def not_ready(self) -> list[NotReady]:
+        """Return why one of them is not ready; empty if both are."""
+        more = [] if self._controller is None else self._controller.not_ready()
+        return [*self._server.not_ready(), *more]
 
 
 def load_config(
@@ -29,6 +90,7 @@ def load_config(
     *,
     port: int | None = None,
     accepted: Sequence[str] = (),
+    elsewhere: Iterable[str] = (),
 ) -> ConfigSet:
     """Load `namesrv.conf`, environment and command line.
 
@@ -37,6 +99,7 @@ def load_config(
         overrides: `key=value` texts.
         port: of the command line, which overrides all others; None to leave it to them.
         accepted: keys of `--accept-ignored`.
+        elsewhere: keys that the controller of the process reads.
 
     Raises:
         ConfigError: an invalid value.
@@ -48,8 +111,47 @@ def load_config(
         path, environ=os.environ, overrides=[*overrides, *more], accepted=accepted
     )
     return load_with_live_file(
-        sources, [NamesrvConfig], lambda loaded: loaded.get(NamesrvConfig).live_settings_file
+        sources,
+        [NamesrvConfig],
+        lambda loaded: loaded.get(NamesrvConfig).live_settings_file,
+        elsewhere=elsewhere,
     )
+
+
+def loaders_of(
+    path: Path | None,
+    overrides: Sequence[str],
+    *,
+    port: int | None = None,
+    accepted: Sequence[str] = (),
+) -> dict[str, Callable[[], ConfigSet]]:
+    """Return the function that loads each server's configuration, by server.
+
+    The controller has one with `enableControllerInNamesrv=true`; its keys are unknown otherwise.
+
+    Args:
+        path: the file, or None.
+        overrides: `key=value` texts.
+        port: of the name server.
+        accepted: keys of `--accept-ignored`.
+    """
+    from rocketpy.controller.config import ControllerConfig  # noqa: PLC0415 - keeps --help quick
+    from rocketpy.namesrv.config import NamesrvConfig  # noqa: PLC0415
+
+    load = partial(load_config, path, overrides, port=port, accepted=accepted)
+    controller_keys = {each.key for each in options_of(ControllerConfig)}
+    with_controller = partial(load, elsewhere=controller_keys)
+    try:
+        is_asked = with_controller().get(NamesrvConfig).enable_controller_in_namesrv
+    except ConfigError:
+        return {"namesrv": with_controller}  # which reports it
+    if not is_asked:
+        return {"namesrv": load}
+    namesrv_keys = {each.key for each in options_of(NamesrvConfig)}
+    controller = partial(
+        load_controller, path, overrides, accepted=accepted, elsewhere=namesrv_keys
+    )
+    return {"namesrv": with_controller, "controller": controller}
 
 
 @click.command(
@@ -82,28 +184,29 @@ def command(
     """Run a name server: the directory of brokers and topics for clients."""
     collect_seldom()
     settings = [*overrides, *log_options.overrides]
-    load = partial(load_config, config_path, settings, port=port, accepted=accepted)
+    loaders = loaders_of(config_path, settings, port=port, accepted=accepted)
     if check_config:
-        return check_configuration({"namesrv": load}, strict=strict_config)
-    loaded = load()
+        return check_configuration(loaders, strict=strict_config)
+    configs = {name: load() for name, load in loaders.items()}
     if print_config:
-        return print_configuration({"namesrv": loaded}, strict=strict_config)
-    refuse_broken_rules({"namesrv": loaded})
+        return print_configuration(configs, strict=strict_config)
+    refuse_broken_rules(configs)
     from rocketpy.namesrv.config import NamesrvConfig  # noqa: PLC0415 - keeps --help quick
     from rocketpy.namesrv.server import NameServer  # noqa: PLC0415
     from rocketpy.runtime.clock import SystemClock  # noqa: PLC0415
 
-    config = loaded.get(NamesrvConfig)
+    config = configs["namesrv"].get(NamesrvConfig)
     limiter = start_logs(log_options, config.operation.log_level)
-    report_configuration({"namesrv": loaded}, strict=strict_config)
-    server = NameServer(config, clock=SystemClock())
+    report_configuration(configs, strict=strict_config)
+    controller = build_controller(configs["controller"]) if "controller" in configs else None
+    server = NameServerProcess(NameServer(config, clock=SystemClock()), controller)
     operation = Operation(
         config=config.operation,
         limiter=limiter,
-        settings=lambda: [server.settings],
+        settings=server.settings,
         not_ready=server.not_ready,
     )
-    return run_server(server, lambda: {"namesrv": server.address}, operation)
+    return run_server(server, server.addresses, operation)
 
 
 def main() -> None:

@@ -42,13 +42,14 @@ def broken_rules(configs: Mapping[str, ConfigSet]) -> Iterator[ConfigError]:
     """Yield an error for each rule that the servers of one process break.
 
     Args:
-        configs: loaded sets, `broker` and `namesrv` or one of them.
+        configs: loaded sets, `broker`, `namesrv` and `controller` or some of them.
     """
     # Imported here, so that --help does not load a server.
     from rocketpy.namesrv.config import NamesrvConfig  # noqa: PLC0415
     from rocketpy.remoting.config import RemotingServerConfig, TlsMode  # noqa: PLC0415
 
     broker, namesrv = configs.get("broker"), configs.get("namesrv")
+    controller = configs.get("controller")
     listeners: list[Listener] = []
     if namesrv is not None:
         config = namesrv.get(NamesrvConfig)
@@ -64,6 +65,14 @@ def broken_rules(configs: Mapping[str, ConfigSet]) -> Iterator[ConfigError]:
                 key="tls.server.mode",
             )
         yield from _broken_tls(server.tls)
+        if broker is not None and config.enable_controller_in_namesrv:
+            yield ConfigError(
+                "the one broker of a standalone server needs no controller: run rocketpy namesrv "
+                "or rocketpy controller for a group of brokers",
+                key="enableControllerInNamesrv",
+            )
+    if controller is not None:
+        yield from _controller_rules(controller, is_alone=namesrv is None, found=listeners)
     if broker is not None:
         from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415
 
@@ -75,6 +84,27 @@ def broken_rules(configs: Mapping[str, ConfigSet]) -> Iterator[ConfigError]:
         yield from _unresolved_names(broker)
         yield from _no_directories(broker)
     yield from _unusable(listeners)
+
+
+def _controller_rules(
+    controller: ConfigSet, *, is_alone: bool, found: list[Listener]
+) -> Iterator[ConfigError]:
+    """Yield broken rules of a controller, and add its listeners to `found`."""
+    from rocketpy.controller.config import ControllerConfig  # noqa: PLC0415 - as above
+    from rocketpy.remoting.config import TlsMode  # noqa: PLC0415
+
+    config = controller.get(ControllerConfig)
+    key = "controllerDLegerPeers" if config.peer is not None else "controllerListenPort"
+    found.append(Listener(key, config.listen_port, "bindAddress", config.server.bind_address))
+    if is_alone:
+        found += _health_listeners(config.operation)
+        yield from _broken_tls(config.server.tls)
+    if config.server.tls.mode is TlsMode.ENFORCING:
+        yield ConfigError(
+            "brokers speak to controllers in plain text, which enforcing rejects: "
+            "use permissive, which accepts TLS and plain text",
+            key="tls.server.mode",
+        )
 
 
 def refuse_broken_rules(configs: Mapping[str, ConfigSet]) -> None:

@@ -153,6 +153,18 @@ _NAMESRV: Final = """
     needWaitForService waitSecondsForService deleteTopicWithBrokerRegistration configBlackList
 """
 
+_CONTROLLER: Final = """
+    rocketmqHome configStorePath controllerType scanNotActiveBrokerInterval
+    controllerThreadPoolNums controllerRequestThreadPoolQueueCapacity controllerDLegerGroup
+    controllerDLegerPeers controllerDLegerSelfId mappedFileSize controllerStorePath
+    electMasterMaxRetryCount enableElectUncleanMaster isProcessReadEvent notifyBrokerRoleChanged
+    scanInactiveMasterInterval metricsExporterType metricsGrpcExporterTarget
+    metricsGrpcExporterHeader metricGrpcExporterTimeOutInMills metricGrpcExporterIntervalInMills
+    metricLoggingExporterIntervalInMills metricsPromExporterPort metricsPromExporterHost
+    metricsLabel metricsInDelta configBlackList jRaftElectionTimeoutMs jRaftScanWaitTimeoutMs
+    jRaftSnapshotIntervalSecs jRaftGroupId jRaftServerId jRaftInitConf jRaftControllerRPCAddr
+"""
+
 _SERVER: Final = """
     bindAddress listenPort serverWorkerThreads serverCallbackExecutorThreads
     serverSelectorThreads serverOnewaySemaphoreValue serverAsyncSemaphoreValue
@@ -205,7 +217,7 @@ _TIERED: Final = """
 """
 
 APACHE_KEYS: Final = frozenset(
-    f"{_STORE}{_BROKER}{_NAMESRV}{_SERVER}{_CLIENT}{_AUTH}{_TLS}{_TIERED}".split()
+    f"{_STORE}{_BROKER}{_NAMESRV}{_CONTROLLER}{_SERVER}{_CLIENT}{_AUTH}{_TLS}{_TIERED}".split()
 )
 """All keys of Apache; names are case-sensitive."""
 
@@ -239,6 +251,12 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "timerWarmEnable": "messages are read when they are due",
         "appendTopicForTimerDeleteKey": "a recall names the message; both forms are understood",
         "enableScheduleAsyncDeliver": "deliveries never wait for the disk",
+        "controllerThreadPoolNums": "the requests of brokers are short",
+        "controllerRequestThreadPoolQueueCapacity": "the requests of brokers are short",
+        "mappedFileSize": "the state of a controller is one file of 4 MiB",
+        "electMasterMaxRetryCount": "an election is repeated until it succeeds",
+        "isProcessReadEvent": "the only controller answers from its memory",
+        "scanInactiveMasterInterval": "an election is checked when a heartbeat falls due",
         "diskFallRecorded": "the lag of consumers is computed on request",
     }
 )
@@ -247,9 +265,12 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
 _FRAGMENTS: Final = (
     # The first fragment that the lower-cased key contains determines the reason.
     ("rocksdb", "RocketPy has no RocksDB engine; files are the default store type's"),
+    ("controller", "it is a key of a controller, or of a broker in controller mode"),
+    ("unclean", "it is a key of a controller"),
+    ("rolechanged", "it is a key of a controller"),
+    ("jraft", "RocketPy's controller is one process and speaks no jRaft"),
     ("dleger", "RocketPy has no DLedger; a broker is replicated by brokerRole"),
     ("dledger", "RocketPy has no DLedger; a broker is replicated by brokerRole"),
-    ("controller", "RocketPy does not embed Apache's controller"),
     ("combinecq", "RocketPy has no RocksDB engine; files are the default store type's"),
     ("preferredleader", "RocketPy has no DLedger; a broker is replicated by brokerRole"),
     ("compaction", "compacted topics are not supported"),

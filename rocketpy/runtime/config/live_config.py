@@ -7,7 +7,7 @@ not over environment and command line (docs/decisions/0003-live-configuration.md
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -64,7 +64,11 @@ class LiveSettings:
 
 
 def load_with_live_file(
-    sources: Sources, classes: Sequence[type], path_of: Callable[[ConfigSet], Path]
+    sources: Sources,
+    classes: Sequence[type],
+    path_of: Callable[[ConfigSet], Path],
+    *,
+    elsewhere: Iterable[str] = (),
 ) -> ConfigSet:
     """Load a configuration, with the changes at run time on top of its file.
 
@@ -72,18 +76,21 @@ def load_with_live_file(
         sources: file, environment, command line.
         classes: the dataclasses to fill.
         path_of: returns the path of the live file for a configuration.
+        elsewhere: more known keys, which other servers of the process read.
 
     Raises:
         ConfigError: an invalid value, or the live file cannot be read.
     """
-    path = path_of(load(sources, classes))
+    others = frozenset(elsewhere)
+    path = path_of(load(sources, classes, elsewhere=others))
     try:
         text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         text = ""  # users of the directory report its errors
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the live settings: {error}", source=str(path)) from error
-    return load(replace(sources, live_text=text, live_name=str(path)), classes)
+    live = replace(sources, live_text=text, live_name=str(path))
+    return load(live, classes, elsewhere=others)
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -167,14 +167,11 @@ REFUSALS: Final[Mapping[str, Refusal]] = MappingProxyType(
             "the same name",
             "run one member, as a master with a new store directory, and remove the key",
         ),
-        **_both(
-            "enableControllerMode enableControllerInNamesrv",
-            Refusal(
-                _OFF,
-                "RocketPy has no controller: each broker of the set would be an unreplicated "
-                "master",
-                _COPIES_ADVICE,
-            ),
+        "enableControllerMode": Refusal(
+            _OFF,
+            "RocketPy's broker cannot join a controller: each broker of the set would be an "
+            "unreplicated master",
+            _COPIES_ADVICE,
         ),
         **_both(
             "duplicationEnable allAckInSyncStateSet",
@@ -199,7 +196,7 @@ REFUSABLE_KEYS: Final = frozenset(REFUSALS) | {_BLACKLIST}
 
 _STORED: Final = """
     storePathRootDir storePathCommitLog flushDiskType fileReservedTime cleanFileForciblyEnable
-    diskMaxUsedSpaceRatio brokerPermission dataDir kvConfigPath
+    diskMaxUsedSpaceRatio brokerPermission dataDir kvConfigPath controllerStorePath
 """
 _COPIED: Final = "brokerId brokerRole inSyncReplicas minInSyncReplicas"
 _ENTERED: Final = """

@@ -130,7 +130,7 @@ def test_refused_value_that_another_source_replaces_is_accepted() -> None:
 
 
 def test_name_server_refuses_a_controller_and_access_control() -> None:
-    for line in ("enableControllerInNamesrv=true", "authenticationEnabled=true"):
+    for line in ("enableControllerMode=true", "authenticationEnabled=true"):
         with pytest.raises(ConfigError, match="is not supported"):
             load(Sources(text=line, name="n.conf"), [NamesrvConfig])
 
