@@ -4,8 +4,7 @@ Three waits come before an election:
     - after its own start the controller elects no master for one heartbeat timeout, because it has
       heard no replica yet, and masters may hold leases of its predecessor; unless it has heard
       every replica of the set;
-    - a master whose acknowledgements need not be confirmed by the whole set keeps its place until
-      its lease has ended;
+    - while a master may acknowledge without the whole set, by its lease, only itself is elected;
     - an unclean election waits until every member of the set has been silent for its timeout.
 
 Source: ControllerManager.onBrokerInactive, DefaultElectPolicy (5.4.0); leases and waits are ours.
@@ -15,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from rocketpy.controller.events import MasterElected
 from rocketpy.controller.liveness import LEASE_MS, Liveness, ReplicaKey
 from rocketpy.controller.replica_groups import ReplicaGroup
 from rocketpy.controller.rules import Verdict, elect, elected, refused
@@ -31,12 +31,14 @@ class ElectionRequest:
     Attributes:
         asker: the replica that asks; None: an operator.
         designated: elect this one or none.
-        hand_over: the master asks for a successor; it acknowledges nothing any more.
+        hand_over: the master asks for a successor; it acknowledges nothing any more in its epoch.
+        epoch: that epoch; None: not given.
     """
 
     asker: int | None = None
     designated: int | None = None
     hand_over: bool = False
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +76,15 @@ class Elections:
         """Decide whether a group gets another master without being asked."""
         if group.is_new or self._is_master_alive(group, now_ms):
             return Decision()
-        wait_ms = self._wait_end_ms(group, now_ms)
-        if wait_ms > now_ms:
+        if now_ms < (wait_ms := self._start_wait_ms(group)):
             return Decision(retry_ms=wait_ms)
         verdict = elect(
             group,
             self._liveness.standings(group.name, now_ms),
             unclean=self._may_be_unclean(group, now_ms),
         )
+        if now_ms < (wait_ms := self._lease_wait_ms(group, verdict)):
+            return Decision(retry_ms=wait_ms)
         return Decision(verdict)
 
     def answer(self, group: ReplicaGroup, request: ElectionRequest, now_ms: int) -> Verdict:
@@ -92,31 +95,36 @@ class Elections:
             request: the request, whose replicas need not be registered.
             now_ms: monotonic time.
         """
-        failed = ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
         if group.is_new:
             return self._first(group, request)
-        if request.hand_over and request.asker != group.master_id:
-            return refused(ResponseCode.CONTROLLER_INVALID_MASTER, f"{request.asker} is no master")
-        if not request.hand_over:
-            wait_ms = self._wait_end_ms(group, now_ms)
-            is_settled = request.designated in {None, group.master_id}
-            if wait_ms > now_ms and not (is_settled and self._is_master_alive(group, now_ms)):
-                remark = f"no election for {wait_ms - now_ms} ms: a master may still hold a lease"
-                return refused(failed, remark)
-        return elect(
+        if request.hand_over:
+            return self._hand_over(group, request, now_ms)
+        verdict = elect(
             group,
             self._liveness.standings(group.name, now_ms),
             designated=request.designated,
-            replaced=request.hand_over,
-            unclean=not request.hand_over and self._may_be_unclean(group, now_ms),
+            unclean=self._may_be_unclean(group, now_ms),
         )
+        wait_ms = max(self._start_wait_ms(group), self._lease_wait_ms(group, verdict))
+        if verdict.is_accepted and now_ms < wait_ms:
+            remark = f"no election for {wait_ms - now_ms} ms: a master may still hold a lease"
+            return refused(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, remark)
+        return verdict
 
     def may_hold_lease(self, group: ReplicaGroup, replica_id: int, now_ms: int) -> bool:
-        """Return whether a replica is the master and may acknowledge by its lease."""
-        if replica_id != group.master_id:
-            return False
-        end_ms = self._liveness.lease_end_ms(ReplicaKey(group.name, replica_id))
-        return end_ms is not None and now_ms < end_ms
+        """Return whether a replica may acknowledge by its lease."""
+        lease = self._liveness.lease(group.name)
+        return lease is not None and lease.holder == replica_id and now_ms < lease.end_ms
+
+    def _hand_over(self, group: ReplicaGroup, request: ElectionRequest, now_ms: int) -> Verdict:
+        if request.asker != group.master_id:
+            return refused(ResponseCode.CONTROLLER_INVALID_MASTER, f"{request.asker} is no master")
+        if request.epoch not in {None, group.master_epoch}:
+            # A late request: the asker has been elected again, and acknowledges.
+            remark = f"the master epoch is {group.master_epoch}, not {request.epoch}"
+            return refused(ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH, remark)
+        standings = self._liveness.standings(group.name, now_ms)
+        return elect(group, standings, designated=request.designated, replaced=True)
 
     def _first(self, group: ReplicaGroup, request: ElectionRequest) -> Verdict:
         first = request.asker if request.designated is None else request.designated
@@ -131,14 +139,18 @@ class Elections:
             ReplicaKey(group.name, master_id), now_ms
         )
 
-    def _wait_end_ms(self, group: ReplicaGroup, now_ms: int) -> int:
-        """Return until when no other master may be elected."""
+    def _start_wait_ms(self, group: ReplicaGroup) -> int:
+        """Return until when no master may be elected because of the start; 0 for no wait."""
         heard = [self._liveness.get(ReplicaKey(group.name, each)) for each in group.members]
-        wait_ms = 0 if group.members and all(heard) else self._start_wait_end_ms
-        if group.master_id is not None:
-            end_ms = self._liveness.lease_end_ms(ReplicaKey(group.name, group.master_id))
-            wait_ms = max(wait_ms, end_ms or 0)
-        return max(wait_ms, now_ms)
+        return 0 if group.members and all(heard) else self._start_wait_end_ms
+
+    def _lease_wait_ms(self, group: ReplicaGroup, verdict: Verdict) -> int:
+        """Return until when the elected replica must wait for the lease of another; 0: no wait."""
+        lease = self._liveness.lease(group.name)
+        elected_ids = {
+            event.replica_id for event in verdict.events if isinstance(event, MasterElected)
+        }
+        return 0 if lease is None or elected_ids <= {lease.holder} else lease.end_ms
 
     def _may_be_unclean(self, group: ReplicaGroup, now_ms: int) -> bool:
         return self._is_unclean() and all(

@@ -30,6 +30,18 @@ class ReplicaKey(NamedTuple):
     replica_id: int
 
 
+class Lease(NamedTuple):
+    """Right of a master to acknowledge without its whole sync-state set.
+
+    Attributes:
+        holder: id of the replica.
+        end_ms: monotonic time.
+    """
+
+    holder: int
+    end_ms: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
     """Last heartbeat of a replica.
@@ -65,6 +77,7 @@ class Liveness:
     def __init__(self) -> None:
         self._heartbeats: dict[ReplicaKey, Heartbeat] = {}
         self._by_group: dict[str, set[int]] = {}
+        self._leases: dict[str, Lease] = {}
         # A connection has one replica as a rule; a container of brokers has some.
         self._by_connection: dict[Hashable, set[ReplicaKey]] = {}
 
@@ -103,6 +116,7 @@ class Liveness:
         """Remove all replicas of a group."""
         for number in sorted(self._by_group.get(group, ())):
             self.forget(ReplicaKey(group, number))
+        self.end_lease(group)
 
     def get(self, key: ReplicaKey) -> Heartbeat | None:
         """Return the last heartbeat of a replica, or None."""
@@ -126,14 +140,21 @@ class Liveness:
             if self.is_alive(key := ReplicaKey(group, number), now_ms)
         }
 
-    def lease_end_ms(self, key: ReplicaKey) -> int | None:
-        """Return when the lease of a master ends; None if it needs none.
+    def grant_lease(self, key: ReplicaKey, now_ms: int) -> None:
+        """Grant a master its lease, from now on.
 
-        It needs none if all members of its sync-state set confirm each message: a successor is one
-        of them. Apache's brokers know no leases.
+        It lasts whatever becomes of the master: a late request that ends its mastership does not
+        stop it from acknowledging.
         """
-        last = self._heartbeats.get(key)
-        return None if last is None or last.needs_all is not False else last.received_ms + LEASE_MS
+        self._leases[key.group] = Lease(key.replica_id, now_ms + LEASE_MS)
+
+    def lease(self, group: str) -> Lease | None:
+        """Return the last lease of a group, which may have ended; None without one."""
+        return self._leases.get(group)
+
+    def end_lease(self, group: str) -> None:
+        """End the lease of a master that acknowledges nothing any more."""
+        self._leases.pop(group, None)
 
     def overdue_groups(self, now_ms: int) -> set[str]:
         """Return the groups with a replica that is overdue."""

@@ -82,10 +82,10 @@ class ElectionProcessor:
             asker=asker,
             designated=asker if header.designate_elect else None,
             hand_over=bool(header.rocketpy_hand_over),
+            epoch=header.rocketpy_epoch,
         )
-        if header.designate_elect and await self._hands_over(name, asked.designated):
-            master_id = self._master_id(name)
-            asked = ElectionRequest(asker=master_id, designated=asked.designated, hand_over=True)
+        if header.designate_elect:
+            asked = await self._with_hand_over(name, asked)
         verdict = await context.store.change(lambda: self._answer(name, asked))
         group = context.groups.get(name)
         is_told = verdict.code is ResponseCode.CONTROLLER_MASTER_STILL_EXIST
@@ -109,24 +109,30 @@ class ElectionProcessor:
         group = context.groups.get(name)
         if group is None:
             return refused(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, _UNKNOWN_GROUP)
-        return context.decisions.answer(group, asked, context.clock.monotonic_ms())
+        verdict = context.decisions.answer(group, asked, context.clock.monotonic_ms())
+        if verdict.events and asked.hand_over:
+            context.liveness.end_lease(name)
+        return verdict
 
-    def _master_id(self, name: str) -> int | None:
-        group = self._context.groups.get(name)
-        return None if group is None else group.master_id
-
-    async def _hands_over(self, name: str, designated: int | None) -> bool:
+    async def _with_hand_over(self, name: str, asked: ElectionRequest) -> ElectionRequest:
         """Ask an alive master of RocketPy to stop acknowledging before another one is elected."""
-        context = self._context
+        context, designated = self._context, asked.designated
         group = context.groups.get(name)
         if group is None or group.master_id is None or designated in {None, group.master_id}:
-            return False
+            return asked
         last = context.liveness.get(ReplicaKey(name, group.master_id))
         is_ours = last is not None and last.needs_all is not None
         is_useful = designated in group.members and context.is_alive(name, designated or 0)
         if not (is_ours and is_useful and context.has_alive_master(group)):
-            return False
-        return await context.notifier.ask_hand_over(group) and (context.groups.get(name) == group)
+            return asked
+        if not await context.notifier.ask_hand_over(group):
+            return asked
+        return ElectionRequest(
+            asker=group.master_id,
+            designated=designated,
+            hand_over=True,
+            epoch=group.master_epoch,
+        )
 
     def replica_info(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """CONTROLLER_GET_REPLICA_INFO (1004)."""

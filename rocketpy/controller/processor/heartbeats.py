@@ -61,6 +61,8 @@ class HeartbeatProcessor:
             _logger.info("replica alive", broker=group.name, id=key.replica_id)
         if not context.has_alive_master(group):
             context.elections.suspect([group.name])
+        if key.replica_id == group.master_id and header.rocketpy_needs_all is False:
+            context.liveness.grant_lease(key, now_ms)
         return self._answer(request, group, key.replica_id)
 
     @staticmethod

@@ -37,6 +37,7 @@ class ElectMasterRequestHeader(Header):
         broker_id: the asker, or the designated replica; -1: the controller or an operator.
         designate_elect: elect `broker_id` or none.
         rocketpy_hand_over: the master asks for a successor (ours).
+        rocketpy_epoch: epoch in which it has stopped to acknowledge (ours).
     """
 
     cluster_name: str = ""
@@ -45,6 +46,7 @@ class ElectMasterRequestHeader(Header):
     designate_elect: bool = False
     invoke_time: Int64 = 0
     rocketpy_hand_over: bool | None = None
+    rocketpy_epoch: Int32 | None = None
 
 
 @header

@@ -46,6 +46,8 @@ class ApacheBroker:
             "mappedFileSizeCommitLog=67108864",
             "timerWheelEnable=false",
             "autoCreateTopicEnable=true",
+            # A new master creates the topics that it has not fetched, with as many queues.
+            "defaultTopicQueueNums=1",
             "enableControllerMode=true",
             f"controllerAddr={controller}",
             "allAckInSyncStateSet=true",

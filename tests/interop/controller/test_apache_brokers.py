@@ -7,7 +7,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from rocketpy.proto.headers.pull import PullMessageRequestHeader, PullMessageRes
 from rocketpy.proto.record.message import decode_messages
 from rocketpy.proto.record.sys_flag import PULL_SUBSCRIPTION
 from rocketpy.proto.wire.codes import RequestCode
-from rocketpy.proto.wire.command import make_request
+from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.runtime.clock import SystemClock
@@ -58,16 +58,20 @@ class World:
         self._client: RemotingClient | None = None
         self.measured: dict[str, float] = {}
 
-    async def ask(self, address: str, code: int, body: bytes = b"", **fields: str):
+    async def ask(
+        self, address: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> RemotingCommand:
         if self._client is None:
             self._client = RemotingClient(
                 RemotingClientConfig(), clock=SystemClock(), rng=random.Random(1)
             )
-        return await self._client.invoke(address, make_request(code, fields, body), 10_000)
+        return await self._client.invoke(
+            address, make_request(code, {**(fields or {})}, body), 10_000
+        )
 
     async def info(self) -> ReplicasInfo:
         code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
-        response = await self.ask(self.controller, code, json.dumps([NAME]).encode())
+        response = await self.ask(self.controller, code, body=json.dumps([NAME]).encode())
         return BrokerReplicasInfo.decode(response.body).replicas_info_table.get(
             NAME, ReplicasInfo()
         )
@@ -101,7 +105,7 @@ class World:
                 max_msg_nums=32, sys_flag=PULL_SUBSCRIPTION, commit_offset=0,
                 suspend_timeout_millis=0, subscription="*", sub_version=0,
             )  # fmt: skip
-            response = await self.ask(broker.address, RequestCode.PULL_MESSAGE, **header.to_ext())
+            response = await self.ask(broker.address, RequestCode.PULL_MESSAGE, header.to_ext())
             if response.code != 0:
                 return bodies
             bodies += [each.body for each in decode_messages(response.body)]
@@ -182,7 +186,7 @@ async def test_brokers_of_apache_join_fail_over_and_return(world: World) -> None
         one.start()
         await world.until_set(2, 1, 2)
 
-        words = ("-a", world.controller, "-b", "1", "-n", NAME, "-c", "DefaultCluster")
+        words = ("-a", world.controller, "-b", "1", "-bn", NAME, "-c", "DefaultCluster")
         shown = await asyncio.to_thread(admin.run, "electMaster", *words)
         elected = await world.until_set(1, 1, 2)
         assert elected.master_address == one.address

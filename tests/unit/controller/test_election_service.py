@@ -69,6 +69,8 @@ class World:
     def hear(self, number: int, *, needs_all: bool | None = None) -> None:
         beat = heartbeat(self.now_ms, connection=f"c{number}", needs_all=needs_all)
         self.liveness.take(ReplicaKey(NAME, number), beat)
+        if needs_all is False:
+            self.liveness.grant_lease(ReplicaKey(NAME, number), self.now_ms)
 
     def lose(self, number: int) -> None:
         self.service.suspect([key.group for key in self.liveness.close(f"c{number}")])

@@ -1,5 +1,7 @@
 """Elections happen when no wait applies."""
 
+from dataclasses import replace
+
 from rocketpy.controller.elections import START_WAIT_MS, ElectionRequest, Elections
 from rocketpy.controller.events import MasterElected
 from rocketpy.controller.liveness import LEASE_MS, Liveness, ReplicaKey
@@ -21,7 +23,10 @@ class World:
 
     def hear(self, number: int, at_ms: int, *, needs_all: bool | None = None, end: int = 0) -> None:
         beat = heartbeat(at_ms, connection=f"c{number}", needs_all=needs_all, end=end)
-        self.liveness.take(ReplicaKey(NAME, number), beat)
+        key = ReplicaKey(NAME, number)
+        self.liveness.take(key, beat)
+        if needs_all is False:
+            self.liveness.grant_lease(key, at_ms)
 
     def lose(self, number: int) -> None:
         assert self.liveness.close(f"c{number}")
@@ -91,6 +96,18 @@ def test_decide_lease_of_a_dead_master_is_waited_for() -> None:
     assert not world.elections.may_hold_lease(TWO, 1, LATER_MS + LEASE_MS)
     assert not world.elections.may_hold_lease(TWO, 2, LATER_MS)
     assert world.elected_by(TWO, LATER_MS + LEASE_MS) == 2
+
+
+def test_decide_lease_of_its_holder_does_not_hold_it_back() -> None:
+    world = World()
+    world.hear(1, LATER_MS, needs_all=False, end=9)
+    world.hear(2, LATER_MS, end=8)
+    lost = replace(TWO, master_id=None)  # it has registered again, or a late request says so
+    world.liveness.forget(ReplicaKey(NAME, 1))
+    decision = world.elections.decide(lost, LATER_MS + 1)
+    assert decision.retry_ms == LATER_MS + LEASE_MS
+    world.hear(1, LATER_MS + 2, end=9)
+    assert world.elected_by(lost, LATER_MS + 2) == 1
 
 
 def test_decide_without_candidates_keeps_the_master() -> None:
@@ -164,6 +181,15 @@ def test_answer_hand_over_elects_the_best_other_member() -> None:
     world.hear(2, 0, end=9)
     verdict = answer(world, TWO, 1, asker=1, hand_over=True)
     assert verdict.events == [MasterElected(NAME, 2, 2, 2)]
+
+
+def test_answer_late_hand_over_is_refused() -> None:
+    world = World()
+    world.hear(1, 0)
+    world.hear(2, 0)
+    late = answer(world, TWO, 1, asker=1, hand_over=True, epoch=0)
+    assert code_of(late) is Code.CONTROLLER_FENCED_MASTER_EPOCH
+    assert answer(world, TWO, 1, asker=1, hand_over=True, epoch=1).is_accepted
 
 
 def test_answer_hand_over_of_a_slave_is_refused() -> None:

@@ -1,7 +1,5 @@
 """Heartbeats, closed connections, leases."""
 
-import pytest
-
 from rocketpy.controller.liveness import LEASE_MS, Liveness, ReplicaKey, bounded_timeout_ms
 from tests.unit.controller.group_kit import heartbeat, standing
 
@@ -60,17 +58,18 @@ def test_standings_are_of_alive_replicas() -> None:
     assert liveness.standings("a", 1_000) == {1: standing(end=5)}
 
 
-@pytest.mark.parametrize(
-    ("needs_all", "end_ms"), [(None, None), (True, None), (False, 7 + LEASE_MS)]
-)
-def test_lease_is_held_unless_the_whole_set_confirms(
-    needs_all: bool | None, end_ms: int | None
-) -> None:
+def test_lease_lasts_although_its_holder_is_forgotten() -> None:
     liveness = Liveness()
-    assert liveness.lease_end_ms(ONE) is None
-    liveness.take(ONE, heartbeat(7, needs_all=needs_all, connection="x"))
-    liveness.close("x")
-    assert liveness.lease_end_ms(ONE) == end_ms
+    assert liveness.lease("a") is None
+    liveness.take(ONE, heartbeat(7))
+    liveness.grant_lease(ONE, 7)
+    liveness.forget(ONE)
+    assert liveness.lease("a") == (1, 7 + LEASE_MS)
+    liveness.end_lease("a")
+    assert liveness.lease("a") is None
+    liveness.grant_lease(ONE, 8)
+    liveness.forget_group("a")
+    assert liveness.lease("a") is None
 
 
 def test_deadlines_are_of_replicas_that_are_not_overdue() -> None:

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from rocketpy.cli.main import command
 from rocketpy.errors import ConfigError
 
-SERVERS = ["broker", "namesrv", "standalone"]
+SERVERS = ["broker", "controller", "namesrv", "standalone"]
 
 
 def invoke(server: str, tmp_path: Path, *arguments: str, text: str = "") -> Result:
@@ -52,7 +52,7 @@ def test_check_prints_every_error_and_returns_2(server: str, tmp_path: Path) -> 
     assert "warning: " in done.output
 
 
-@pytest.mark.parametrize("server", ["broker", "namesrv"])
+@pytest.mark.parametrize("server", ["broker", "controller", "namesrv"])
 def test_check_covers_rules_between_keys(server: str, tmp_path: Path) -> None:
     done = invoke(server, tmp_path, "--check-config", text="tls.server.mode=enforcing")
     assert done.return_value == 2

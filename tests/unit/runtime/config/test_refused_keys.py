@@ -4,6 +4,7 @@ import pytest
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.replication.config import ReplicationConfig
+from rocketpy.controller.config import ControllerConfig
 from rocketpy.errors import ConfigError
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.remoting.config import RemotingServerConfig
@@ -186,7 +187,7 @@ def test_client_certificates_that_plain_text_evades_are_a_warning() -> None:
 def test_every_guarded_key_exists() -> None:
     known = {
         each.key
-        for owner in [*BROKER, ReplicationConfig, NamesrvConfig]
+        for owner in [*BROKER, ReplicationConfig, NamesrvConfig, ControllerConfig]
         for each in options_of(owner)
     }
     assert known >= GUARDED_KEYS - REFUSABLE_KEYS
