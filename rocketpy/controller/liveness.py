@@ -143,8 +143,8 @@ class Liveness:
     def grant_lease(self, key: ReplicaKey, now_ms: int) -> None:
         """Grant a master its lease, from now on.
 
-        It lasts whatever becomes of the master: a late request that ends its mastership does not
-        stop it from acknowledging.
+        It lasts also when its holder is no master any more: a late request that ends its mastership
+        does not stop it from acknowledging.
         """
         self._leases[key.group] = Lease(key.replica_id, now_ms + LEASE_MS)
 

@@ -1,4 +1,4 @@
-"""Configuration of a controller alone, and of one beside a name server."""
+"""Configuration of a name server with a controller beside it, and of one alone."""
 
 from pathlib import Path
 
