@@ -44,12 +44,15 @@ def ready_line(process: "subprocess.Popen[str]") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("server", "key"), [("namesrv", "dataDir"), ("controller", "controllerStorePath")]
+)
 def test_daemon_says_when_it_is_ready_and_stops_cleanly(
-    tmp_path: Path, number: signal.Signals
+    tmp_path: Path, number: signal.Signals, server: str, key: str
 ) -> None:
-    with daemon("namesrv", "-p", "0", "-D", f"dataDir={tmp_path}") as process:
+    with daemon(server, "-p", "0", "-D", f"{key}={tmp_path}") as process:
         ready = ready_line(process)
-        host, _, port = ready["namesrv"].rpartition(":")
+        host, _, port = ready[server].rpartition(":")
         assert ready["ms"] > 0
         with socket.create_connection((host, int(port)), timeout=60):
             pass
@@ -91,6 +94,22 @@ def test_strict_configuration_refuses_what_has_no_effect(tmp_path: Path) -> None
         _, errors = process.communicate(timeout=100)
     assert process.returncode == 2
     assert f"{path}:2: listenPrt: unknown key" in errors.splitlines()[-1]
+
+
+def test_controller_runs_beside_a_name_server(tmp_path: Path) -> None:
+    settings = ["enableControllerInNamesrv=true", "controllerListenPort=0",
+                f"controllerStorePath={tmp_path}/controller", f"dataDir={tmp_path}"]  # fmt: skip
+    words = [word for each in settings for word in ("-D", each)]
+    with daemon("namesrv", "-p", "0", *words) as process:
+        ready = ready_line(process)
+        for name in ("namesrv", "controller"):
+            host, _, port = ready[name].rpartition(":")
+            with socket.create_connection((host, int(port)), timeout=60):
+                pass
+        process.terminate()
+        _, rest = process.communicate(timeout=100)
+    assert process.returncode == 0, rest
+    assert (tmp_path / "controller" / "controller.log").exists()
 
 
 def test_both_servers_run_in_one_process(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def environment(tmp_path: Path, wheels: dict[str, str]) -> Environment:
 OURS = [
     ("rocketpy", "--version"),
     ("rocketpy-broker", "--help"),
+    ("rocketpy-controller", "--help"),
     ("rocketpy-namesrv", "--help"),
     ("python", "-m", "rocketpy"),
     ("python", "-c", "import rocketpy.sync"),

@@ -1,4 +1,4 @@
-"""Two brokers of Apache join our controller, which runs beside our name server.
+"""Two brokers of Apache join our controller, which runs alone or beside our name server.
 
 `mqadmin` asks and changes the controller meanwhile.
 """
@@ -6,6 +6,7 @@
 import asyncio
 import json
 import random
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -39,18 +40,29 @@ LIMIT_S = 200.0
 
 
 class World:
-    """Processes of a test, and its requests to them."""
+    """Processes of a test, and its requests to them.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: of everything.
+        is_beside: whether the controller is a part of the name server.
+    """
+
+    def __init__(self, directory: Path, *, is_beside: bool) -> None:
         self.namesrv = f"127.0.0.1:{free_port()}"
         self.controller = f"127.0.0.1:{free_port()}"
-        self.daemon = Daemon(
-            directory / "namesrv.log", "namesrv", "-p", self.namesrv.partition(":")[2],
-            "-D", "bindAddress=127.0.0.1", "-D", f"dataDir={directory}/namesrv",
-            "-D", "enableControllerInNamesrv=true",
+        keys = [
             "-D", f"controllerDLegerPeers=n0-{self.controller}",
             "-D", f"controllerStorePath={directory}/controller",
-        )  # fmt: skip
+        ]  # fmt: skip
+        local = ["-D", "bindAddress=127.0.0.1"]
+        namesrv = ["namesrv", "-p", self.namesrv.partition(":")[2], *local,
+                   "-D", f"dataDir={directory}/namesrv"]  # fmt: skip
+        if is_beside:
+            namesrv += ["-D", "enableControllerInNamesrv=true", *keys]
+        self.daemons = {"namesrv": Daemon(directory / "namesrv.log", *namesrv)}
+        if not is_beside:
+            words = ["controller", *local, *keys]
+            self.daemons["controller"] = Daemon(directory / "controller.log", *words)
         self.brokers = {
             name: ApacheBroker(directory / name, self.namesrv, self.controller)
             for name in ("one", "two")
@@ -118,14 +130,16 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
     require_peer()
-    made = World(tmp_path)
-    made.daemon.start()
+    made = World(tmp_path, is_beside=request.param == "beside")
+    for daemon in made.daemons.values():
+        daemon.start()
     yield made
     for broker in made.brokers.values():
         broker.kill()
-    made.daemon.end()
+    for daemon in made.daemons.values():
+        daemon.end()
 
 
 async def send(world: World, bodies: list[bytes]) -> None:
@@ -154,6 +168,7 @@ async def create_topic(world: World, admin: Mqadmin) -> None:
     await until(is_created, "the topic is created", LIMIT_S)
 
 
+@pytest.mark.parametrize("world", ["alone"], indirect=True)
 async def test_brokers_of_apache_join_fail_over_and_return(world: World) -> None:
     one, two = world.brokers["one"], world.brokers["two"]
     admin = Mqadmin(world.namesrv)
@@ -168,6 +183,20 @@ async def test_brokers_of_apache_join_fail_over_and_return(world: World) -> None
         first = [b"before %d" % number for number in range(20)]
         await send(world, first)
 
+        world.daemons["controller"].signal(signal.SIGKILL)
+        away = [b"away %d" % number for number in range(20)]
+        await send(world, away)
+        world.daemons["controller"].start()
+
+        async def is_heard() -> bool:
+            try:
+                return all(each.alive for each in (await world.info()).in_sync_replicas)
+            except RocketPyError:  # the connection was to the process before
+                return False
+
+        await until(is_heard, "both send heartbeats to the restarted controller", LIMIT_S)
+        assert await world.until_set(1, 1, 2) == before
+
         killed_s = time.monotonic()
         one.kill()
         while (found := await world.info()).master_broker_id != 2:
@@ -181,7 +210,7 @@ async def test_brokers_of_apache_join_fail_over_and_return(world: World) -> None
         world.measured["sent_s"] = time.monotonic() - killed_s
         await send(world, after[1:])
         stored = await world.read(two)
-        assert set(first + after) <= set(stored)
+        assert set(first + away + after) <= set(stored)
 
         one.start()
         await world.until_set(2, 1, 2)
@@ -194,7 +223,7 @@ async def test_brokers_of_apache_join_fail_over_and_return(world: World) -> None
         await send(world, [b"last"])
 
         async def has_all() -> bool:
-            return {*first, *after, b"last"} <= set(await world.read(one))
+            return {*first, *away, *after, b"last"} <= set(await world.read(one))
 
         await until(has_all, "the returned master has every message", LIMIT_S)
         print(world.measured, shown)
@@ -203,6 +232,7 @@ async def test_brokers_of_apache_join_fail_over_and_return(world: World) -> None
         await world.close()
 
 
+@pytest.mark.parametrize("world", ["beside"], indirect=True)
 async def test_mqadmin_asks_and_changes_the_controller(world: World) -> None:
     one, two = world.brokers["one"], world.brokers["two"]
     admin = Mqadmin(world.namesrv)
