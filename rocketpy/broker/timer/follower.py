@@ -14,13 +14,11 @@ import structlog
 
 from rocketpy.errors import StoreError
 from rocketpy.store.files.store_files import StoreFiles
-from rocketpy.store.timer.checkpoint import TimerCheckpoint, TimerMarks
+from rocketpy.store.timer.checkpoint import NO_LOG_POSITION, TimerCheckpoint, TimerMarks
 
 _log = structlog.get_logger(__name__)
 
 _INTERVAL_MS: Final = 3_000
-_NO_LOG: Final = 1
-"""Log position in the file: beyond the end of the empty timer log, so that it counts as lost."""
 
 
 class TimerFollower:
@@ -77,7 +75,9 @@ class TimerFollower:
             if marks.read_ms < own.read_ms or queue_offset < own.queue_offset:
                 return
             self._wanted = marks._replace(
-                log_position=_NO_LOG, queue_offset=queue_offset, master_queue_offset=queue_offset
+                log_position=NO_LOG_POSITION,
+                queue_offset=queue_offset,
+                master_queue_offset=queue_offset,
             )
 
     def step(self, now_ms: int) -> int:

@@ -29,6 +29,11 @@ from rocketpy.store.files.store_files import StoreFiles
 logger: logging.Logger = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES: Final = 4096
+NO_LOG_POSITION: Final = 1
+"""Log position of a checkpoint without a timer log: beyond the end of an empty one.
+
+No unit ends there. A timer that loads it reads its queue again.
+"""
 _VALUES: Final = struct.Struct(">qqqqqqq")
 _SUMS_HEAD: Final = struct.Struct(">8sI")
 _SUMS_AT: Final = _VALUES.size + _SUMS_HEAD.size

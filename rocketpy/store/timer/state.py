@@ -22,7 +22,7 @@ from pathlib import Path
 from rocketpy.errors import ResourceShortError
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.files.store_files import StoreFiles
-from rocketpy.store.timer.checkpoint import TimerCheckpoint, TimerMarks
+from rocketpy.store.timer.checkpoint import NO_LOG_POSITION, TimerCheckpoint, TimerMarks
 from rocketpy.store.timer.log import MAGIC_DELETE, UNIT_BYTES, TimerLog, TimerUnit
 from rocketpy.store.timer.wheel import SLOTS, Slot, TimerWheel
 
@@ -104,7 +104,10 @@ class TimerState:
         self._wheel.sync()
         self._files.sync_directories()
         self.is_cut_short = end < self.marks.log_position
-        if self.is_cut_short:
+        if self.is_cut_short and self.marks.log_position == NO_LOG_POSITION:
+            # A slave keeps its master's checkpoint without a log: nothing was lost.
+            logger.info("timer queue read again after the checkpoint of a former master")
+        elif self.is_cut_short:
             logger.error("timer log too short, its messages are read again: end=%d", end)
         if has_wheel:
             self._wheel.check(self._checkpoint.sums)

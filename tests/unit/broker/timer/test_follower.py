@@ -57,6 +57,21 @@ def test_timer_follower_failed_write_is_logged_and_tried_again(
     assert follower.marks.read_ms == 5_000
 
 
+def test_timer_of_a_slave_that_becomes_master_logs_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kit = Kit()
+    kit.stop()
+    follower = TimerFollower(ROOT, kit.files)
+    follower.follow(MARKS)
+    follower.persist()
+    with caplog.at_level("INFO"):
+        kit.start()
+    assert kit.state.is_cut_short, "its queue must be read again"
+    assert [each.message for each in caplog.records if each.levelname != "INFO"] == []
+    assert "after the checkpoint of a former master" in caplog.text
+
+
 def test_timer_of_a_slave_that_becomes_master_delivers_what_was_left_once() -> None:
     kit = Kit()
     kit.send(b"before", **kit.at(5_000))
