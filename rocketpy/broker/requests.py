@@ -68,9 +68,10 @@ def build_requests(parts: BrokerParts, guard: Guard | None = None) -> RequestTab
     _add_admin(table, parts)
     for feature in parts.features:
         feature.add_requests(table)
-    master = parts.master
+    master, acting = parts.master, parts.acting
+    if acting is not None:
+        table.add("query", {RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: acting.poll.notified})
     if master is not None:
-        acting = parts.acting
         if acting is not None and acting.slave is not None:
             call_master = parts.replication.master_changed
             handover = HandOver(acting.slave, master, acting.gates, call_master=call_master)

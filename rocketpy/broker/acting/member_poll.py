@@ -2,10 +2,12 @@
 
 An answer that names a lower id wins: a slave acts only if no reachable name server knows one.
 
-Source: BrokerController.sendHeartbeat, syncBrokerMemberGroup, BrokerOuterAPI (5.4.0).
+Source: BrokerController.sendHeartbeat, syncBrokerMemberGroup, BrokerOuterAPI,
+AdminBrokerProcessor.notifyBrokerIdChanged (5.4.0).
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -26,13 +28,16 @@ from rocketpy.proto.headers.namesrv import (
 )
 from rocketpy.proto.topic_names import sync_broker_member_topic
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
-from rocketpy.proto.wire.command import RemotingCommand, make_request
+from rocketpy.proto.wire.command import RemotingCommand, make_request, make_response
 from rocketpy.remoting.client import RemotingClient
+from rocketpy.remoting.connection.channel import Channel
 
 _log = structlog.get_logger(__name__)
 
 POLL_MS: Final = 1_000
 _CALL_MS: Final = 1_000
+_MIN_PAUSE_MS: Final = 100
+"""Pause before an early poll, so that a flood of notifications does not load the name servers."""
 
 Members = Mapping[int, str]
 """Addresses of the members of a group by their broker ids."""
@@ -65,12 +70,29 @@ class MemberPoll:
         self._identity = identity
         self._topics = topics
         self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._hinted = asyncio.Event()
         self.on_members: Callable[[Members], None] = lambda _: None
         self.sends_heartbeats: bool = True
 
     def start(self) -> None:
         """Begin to poll."""
-        self._task = asyncio.get_running_loop().create_task(self._keep_polling())
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._keep_polling())
+
+    def hint(self) -> None:
+        """Poll soon, not only after the second; on any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._hinted.set)
+
+    def notified(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer NOTIFY_MIN_BROKER_ID_CHANGE (905) of a name server, which is a hint.
+
+        Its content is not used. Any client can send it, and another name server may still know
+        a lower id, so the poll decides.
+        """
+        self.hint()
+        return make_response(request)
 
     async def stop(self) -> None:
         """Stop polling; idempotent."""
@@ -99,11 +121,16 @@ class MemberPoll:
 
     async def _keep_polling(self) -> None:
         while True:
+            # A notification during the poll counts: the answers may be older.
+            self._hinted.clear()
             try:
                 await self.poll_once()
             except Exception:  # noqa: BLE001 - the next round may succeed
                 _log.exception("members of the broker group not read")
-            await asyncio.sleep(POLL_MS / 1_000)
+            await asyncio.sleep(_MIN_PAUSE_MS / 1_000)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout((POLL_MS - _MIN_PAUSE_MS) / 1_000):
+                    await self._hinted.wait()
 
     async def _heartbeat(self, address: str) -> None:
         try:

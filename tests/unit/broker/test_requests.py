@@ -45,3 +45,21 @@ def test_requests_run_on_the_pool_of_their_kind() -> None:
     consumers = kinds.pop("consumerManage")
     assert consumers >= {14, 15, 29, 30, 31, 38, 41, 42}
     assert kinds == OTHERS
+
+
+def test_requests_of_name_servers_are_processed_with_acting_masters_only() -> None:
+    clock = SimClock()
+    for is_enabled in (False, True):
+        broker = Broker(
+            BrokerConfig(
+                broker_name="b",
+                listen_port=0,
+                namesrv_addr="n:1",
+                enable_slave_acting_master=is_enabled,
+            ),
+            store_config=MessageStoreConfig(store_path_root_dir="/store"),
+            clock=clock,
+            rng=random.Random(1),
+            files=SimFiles(clock),
+        )
+        assert (905 in broker.requests.routes) is is_enabled

@@ -1,5 +1,7 @@
 """Heartbeats and members of a group, from fake name servers."""
 
+import asyncio
+
 import pytest
 
 from rocketpy.broker.acting.member_poll import MemberPoll, Members
@@ -18,7 +20,7 @@ from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.testing.sim_clock import SimClock
-from tests.unit.broker.fakes import MemoryFile
+from tests.unit.broker.fakes import FakeChannel, MemoryFile, request
 
 
 class NameServers:
@@ -108,3 +110,48 @@ async def test_poll_of_unregistered_master_sends_no_heartbeat() -> None:
     poll.sends_heartbeats = False
     await poll.poll_once()
     assert (servers.oneway, found) == ([], [{1: "s"}])
+
+
+class Ticks:
+    """Reports of a running poll, and the loop's time, which tests move."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        loop = asyncio.get_running_loop()
+        self.ahead_s = 0.0
+        real = loop.time
+        monkeypatch.setattr(loop, "time", lambda: real() + self.ahead_s)
+
+    async def pass_ms(self, later_ms: int) -> None:
+        self.ahead_s += later_ms / 1_000
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+async def test_notification_of_name_server_polls_before_the_second_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    poll, found = poll_of(NameServers(n1={1: "s"}))
+    poll.hint()  # not started: without effect
+    ticks = Ticks(monkeypatch)
+    poll.start()
+    try:
+        await ticks.pass_ms(0)
+        assert len(found) == 1
+        await ticks.pass_ms(110)
+        for _ in range(3):
+            answer = poll.notified(FakeChannel(), request(905))  # type: ignore[arg-type]
+            assert answer.code == 0
+        await ticks.pass_ms(0)
+        assert len(found) == 2
+        poll.hint()
+        await ticks.pass_ms(0)
+        assert len(found) == 2, "a flood of notifications is a flood of polls"
+        await ticks.pass_ms(110)
+        assert len(found) == 3
+        await ticks.pass_ms(500)
+        assert len(found) == 3
+        await ticks.pass_ms(1_000)
+        await ticks.pass_ms(1_000)
+        assert len(found) >= 4
+    finally:
+        await poll.stop()
