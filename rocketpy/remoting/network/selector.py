@@ -142,8 +142,19 @@ class Selector:
     def open(self, connection: Connection, coroutine: Awaitable[None]) -> asyncio.Future[None]:
         """Run the coroutine that gives a connection its transport; cancelled to make room."""
         task = self._opening[connection] = self._start(coroutine)
-        task.add_done_callback(lambda _: self._opening.pop(connection, None))
+        task.add_done_callback(lambda ended: self._opened(connection, ended))
         return task
+
+    def _opened(self, connection: Connection, task: asyncio.Future[None]) -> None:
+        self._opening.pop(connection, None)
+        if task.cancelled():
+            # uvloop reports no end of a transport that it made while the task was cancelled. The
+            # connection would count for the limits for ever. Later: other loops do report it.
+            self.loop.call_soon(self._end_cancelled, connection)
+
+    def _end_cancelled(self, connection: Connection) -> None:
+        if connection in self.connections:
+            connection.connection_lost(None)
 
     def sweep(self, now_ms: int) -> None:
         """Close silent, stuck and half-open connections.

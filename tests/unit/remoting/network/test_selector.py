@@ -1,3 +1,4 @@
+import asyncio
 from typing import Any, cast
 
 import pytest
@@ -146,3 +147,38 @@ def test_selector_aborts_stalled_peers_to_unblock_output() -> None:
     assert stuck_transport.is_aborted
     loop.advance(0.01)
     assert seen == [1]
+
+
+async def test_connection_cancelled_while_it_gets_its_transport_is_forgotten() -> None:
+    admission = Admission(1, 0, ManualClock())
+    selector = Selector(
+        ProcessorTable(),
+        LIMITS,
+        ManualClock(),
+        admission=admission,
+        listeners=[],
+        memory_limit_bytes=1000,
+    )
+    selector.bind(asyncio.get_running_loop())
+    assert admission.admit("10.0.0.1")
+    connection = selector.new_connection("10.0.0.1")
+
+    async def opening() -> None:
+        connecting = asyncio.get_running_loop().create_future()
+        try:
+            await connecting
+        finally:
+            # uvloop closes this transport without a report.
+            connection.connection_made(FakeTransport())  # type: ignore[arg-type]
+
+    task = selector.open(connection, opening())
+    await asyncio.sleep(0)
+    assert admission.admit("10.0.0.2")
+    second = selector.new_connection("10.0.0.2")
+    await asyncio.wait({task})
+    await asyncio.sleep(0)
+    assert task.cancelled()
+    assert list(selector.connections) == [second]
+    assert admission.count == 1
+    second.connection_lost(None)
+    await selector.drain(0)
