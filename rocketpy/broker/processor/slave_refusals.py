@@ -68,6 +68,11 @@ def refuse_at_slave(
     """
 
     def refuse_change() -> str:
+        if is_acting():
+            return (
+                "the master is away, and the acting master changes no tables, as the master would "
+                "not get the change: try again when it is back"
+            )
         address = master()
         where = f"the master, {address}" if address else "the master"
         return f"this broker is a slave, its tables are copies: send the request to {where}"

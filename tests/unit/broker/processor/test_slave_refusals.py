@@ -97,3 +97,24 @@ def test_acting_master_refuses_sends_so_that_producers_leave_and_serves_pulls() 
     assert code_and_remark(11, PULL)[0] == 17, "served, and the topic is unknown"
     acting.members({0: "127.0.0.1:10911", 1: "127.0.0.1:10921"})
     assert code_and_remark(310)[0] == 2
+
+
+def test_acting_master_refuses_changes_of_tables_until_its_master_is_back() -> None:
+    built = parts("SLAVE", enable_slave_acting_master=True, namesrv_addr="n:1")
+    routes = build_requests(built).routes
+    assert built.acting is not None
+    acting = built.acting.slave
+    assert acting is not None
+
+    def remark(code: int) -> str:
+        response = routes[code].processor(FakeChannel(), request(code, {}))  # type: ignore[arg-type]
+        assert isinstance(response, RemotingCommand)
+        assert response.code == 1
+        return response.remark or ""
+
+    acting.members({1: "127.0.0.1:10921"})
+    for code in (17, 200):
+        assert "try again when it is back" in remark(code)
+    acting.members({0: "127.0.0.1:10911", 1: "127.0.0.1:10921"})
+    for code in (17, 200):
+        assert "send the request to the master" in remark(code)
