@@ -170,7 +170,7 @@ def render() -> str:
         ("Name server", "`namesrv.conf`, `rocketpy namesrv -c`.", [NamesrvConfig]),
         (
             "Controller",
-            "`controller.conf`, `rocketpy controller -c`; the file of the name server with `enableControllerInNamesrv=true`. What a controller does: [Fail-over](failover.md). Refused are `controllerType=jRaft` and more than one address in `controllerDLegerPeers`: RocketPy's controller is one process.",
+            "`controller.conf`, `rocketpy controller -c`; the file of the name server with `enableControllerInNamesrv=true`. What a controller does: [Fail-over](failover.md). Refused are `controllerType=jRaft`, and more than one address in `controllerDLegerPeers` without `controllerStorage=etcd`.",
             [ControllerConfig],
         ),
     ):

@@ -18,8 +18,8 @@ from rocketpy.runtime.config.operation import OperationConfig
 DEFAULT_PORT: Final = 9878
 _PORT_OF_PEER: Final = -1
 _ONE_PEER: Final = (
-    "RocketPy's controller is one process, and DLedger's protocol between controllers is not "
-    "spoken: name this controller alone, as in n0-10.0.0.1:9878"
+    "RocketPy's controllers do not speak DLedger's protocol: name this controller alone, as in "
+    "n0-10.0.0.1:9878, or use controllerStorage=etcd for several controllers"
 )
 
 
@@ -43,8 +43,12 @@ class ControllerConfig:
         controller_type: DLedger only, which names the keys of the address.
         controller_dleger_group: name of the controller group, for display.
         controller_dleger_peers: id and address of this controller, `n0-host:port`; brokers and
-            tools connect there. Without it they get the address that it listens on.
-        controller_dleger_self_id: id of this controller; must be the one in the peers.
+            tools connect there. Without it they get the address that it listens on. With
+            `controllerStorage=etcd` those of all controllers, separated by semicolons.
+        controller_dleger_self_id: id of this controller; must be one of the peers.
+        controller_storage: where the state is: `local`, in `controllerStorePath`, for a single
+            controller; `etcd`, for one of several, of which etcd names the leader (ours).
+        etcd_endpoints: `http://host:port` of each member of etcd, separated by semicolons (ours).
         controller_listen_port: port to listen on; -1: that of the peer, or 9878 without one; 0
             chooses a free one (ours).
         controller_store_path: directory of the state, `controller.log`; created if it does not
@@ -63,6 +67,8 @@ class ControllerConfig:
     controller_dleger_group: str = option("controller", key="controllerDLegerGroup")
     controller_dleger_peers: str = option("", key="controllerDLegerPeers")
     controller_dleger_self_id: str = option("", key="controllerDLegerSelfId")
+    controller_storage: str = option("local", choices=("local", "etcd"))
+    etcd_endpoints: str = ""
     controller_listen_port: int = option(_PORT_OF_PEER, minimum=_PORT_OF_PEER, maximum=65_535)
     controller_store_path: str = ""
     scan_not_active_broker_interval: int = option(5_000, minimum=100, maximum=60_000, unit="ms")
@@ -85,20 +91,27 @@ class ControllerConfig:
                 "controller as controllerDLegerPeers=n0-host:port",
                 key="controllerType",
             )
-        peers = [text.strip() for text in self.controller_dleger_peers.split(";") if text.strip()]
-        if len(peers) > 1:
+        texts = [text.strip() for text in self.controller_dleger_peers.split(";") if text.strip()]
+        for text in texts:
+            if _peer(text) is None:
+                raise ConfigError(
+                    f"{text!r} is not id-host:port, as in n0-10.0.0.1:9878",
+                    key="controllerDLegerPeers",
+                )
+        is_shared = self.controller_storage == "etcd"
+        if len(texts) > 1 and not is_shared:
             raise ConfigError(_ONE_PEER, key="controllerDLegerPeers")
-        if peers and _peer(peers[0]) is None:
+        if self.peers and self.peer is None:
             raise ConfigError(
-                f"{peers[0]!r} is not id-host:port, as in n0-10.0.0.1:9878",
-                key="controllerDLegerPeers",
-            )
-        peer = self.peer
-        if peer is not None and self.controller_dleger_self_id not in {"", peer.id}:
-            raise ConfigError(
-                f"{self.controller_dleger_self_id!r} is not in controllerDLegerPeers, which "
-                f"names {peer.id}: {_ONE_PEER}",
+                f"{self.controller_dleger_self_id!r} must be one of controllerDLegerPeers, which "
+                f"names {', '.join(each.id for each in self.peers)}",
                 key="controllerDLegerSelfId",
+            )
+        if is_shared and not self.etcd_endpoints.strip(" ;"):
+            raise ConfigError(
+                "etcd needs the addresses of its members in etcdEndpoints, such as "
+                "http://10.0.0.1:2379;http://10.0.0.2:2379",
+                key="controllerStorage",
             )
 
     def config_warnings(self) -> Iterator[tuple[str, str]]:
@@ -106,9 +119,18 @@ class ControllerConfig:
         return self.server.config_warnings()
 
     @property
+    def peers(self) -> list[Peer]:
+        """All controllers of `controllerDLegerPeers`; empty without it."""
+        found = map(_peer, map(str.strip, self.controller_dleger_peers.split(";")))
+        return [each for each in found if each is not None]
+
+    @property
     def peer(self) -> Peer | None:
         """This controller in `controllerDLegerPeers`, or None."""
-        return _peer(self.controller_dleger_peers.strip(" ;"))
+        peers, own = self.peers, self.controller_dleger_self_id
+        if len(peers) == 1 and not own:
+            return peers[0]
+        return next((each for each in peers if each.id == own), None)
 
     @property
     def listen_port(self) -> int:

@@ -6,7 +6,7 @@ Source: ControllerManager, ControllerRequestProcessor (5.4.0)
 import random
 import socket
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -31,11 +31,12 @@ from rocketpy.controller.processor.registration import RegistrationProcessor
 from rocketpy.controller.role_notifier import RoleNotifier
 from rocketpy.controller.state_log import LocalStateLog
 from rocketpy.errors import ClosedError
-from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.remoting.connection.channel import Channel, format_address
-from rocketpy.remoting.connection.dispatch import Processor
+from rocketpy.remoting.connection.dispatch import Processor, Response
 from rocketpy.remoting.network.network import Network
 from rocketpy.remoting.server import RemotingServer
 from rocketpy.runtime.clock import Clock
@@ -45,16 +46,22 @@ from rocketpy.runtime.service import LoopServices, run_services_on_loop
 from rocketpy.store.files.real_files import RealFiles
 from rocketpy.store.files.store_files import StoreFiles
 
+if TYPE_CHECKING:
+    from rocketpy.controller.etcd.client import Etcd
+    from rocketpy.controller.etcd.etcd_log import EtcdStateLog
+    from rocketpy.controller.etcd.leadership import Leadership
+
 _logger = structlog.get_logger(__name__)
 
 _WILDCARDS: Final = {"", "0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
 _SOMEWHERE: Final = ("192.0.2.1", 9)
 """Unassigned address (RFC 5737): connecting a UDP socket selects a route and sends nothing."""
 _DEFAULT_ID: Final = "n0"
+_ETCD_TIMEOUT_MS: Final = 1_000
 
 
 class Controller:
-    """Controller of broker groups; the only one, and so the leader.
+    """Controller of broker groups: the only one, or with etcd one of several.
 
     Args:
         config: its settings.
@@ -62,6 +69,7 @@ class Controller:
         files: the file system; None: that of the machine.
         rng: spreads the pauses between connection attempts to brokers.
         network: for listening and connecting; None: sockets of the machine.
+        etcd: for `controllerStorage=etcd`; None: the members in `etcdEndpoints`.
     """
 
     def __init__(
@@ -72,6 +80,7 @@ class Controller:
         files: StoreFiles | None = None,
         rng: random.Random | None = None,
         network: Network | None = None,
+        etcd: "Etcd | None" = None,
     ) -> None:
         self._clock = clock
         self._rng = rng or random.Random()  # noqa: S311 - spreads pauses, no secret
@@ -79,18 +88,43 @@ class Controller:
         self.settings: LiveConfig[ControllerConfig] = LiveConfig(
             config, live=LiveSettings(config.live_settings_file)
         )
-        store = GroupStore(LocalStateLog(config.store_directory, files or RealFiles()))
+        self._shared_log = self._make_shared_log(config, etcd)
+        store = GroupStore(
+            self._shared_log or LocalStateLog(config.store_directory, files or RealFiles())
+        )
         store.add_listener(self._on_events)
         self._remoting = RemotingServer(
             config.remoting, clock=clock, name="controller", network=network
         )
         self._remoting.add_listener(self)
         self._context = self._make_context(store)
+        self._leadership = self._make_leadership()
         self._services: LoopServices | None = None
         self._state = ServerState.STARTING
         self._register_processors()
         self._apply(config)
         self.settings.add_listener(self._apply)
+
+    def _make_shared_log(
+        self, config: ControllerConfig, etcd: "Etcd | None"
+    ) -> "EtcdStateLog | None":
+        if config.controller_storage != "etcd":
+            return None
+        # The HTTP client takes 50 ms to import, and most controllers have no etcd.
+        from rocketpy.controller.etcd.client import EtcdGateway  # noqa: PLC0415
+        from rocketpy.controller.etcd.etcd_log import EtcdStateLog  # noqa: PLC0415
+
+        if etcd is None:
+            endpoints = [text.strip() for text in config.etcd_endpoints.split(";") if text.strip()]
+            etcd = EtcdGateway(endpoints, _ETCD_TIMEOUT_MS)
+        return EtcdStateLog(etcd, config.controller_dleger_group, self._itself, self._clock)
+
+    def _make_leadership(self) -> "Leadership | None":
+        if self._shared_log is None:
+            return None
+        from rocketpy.controller.etcd.leadership import Leadership  # noqa: PLC0415 - as above
+
+        return Leadership(self._shared_log, self._gain, self._lose)
 
     def _make_context(self, store: GroupStore) -> ControllerContext:
         liveness = Liveness()
@@ -129,24 +163,61 @@ class Controller:
         registration = RegistrationProcessor(context)
         elections = ElectionProcessor(context)
         heartbeats = HeartbeatProcessor(context)
-        metadata = MetadataProcessor(self.settings, self._itself)
+        metadata = MetadataProcessor(self.settings, self._itself, self._leader)
         code = RequestCode
+        for each, processor in {
+            code.CONTROLLER_GET_METADATA_INFO: metadata.metadata,
+            code.UPDATE_CONTROLLER_CONFIG: metadata.update_config,
+            code.GET_CONTROLLER_CONFIG: metadata.get_config,
+        }.items():
+            self._remoting.register([each], processor)
         processors: Mapping[RequestCode, Processor] = {
             code.CONTROLLER_ALTER_SYNC_STATE_SET: elections.alter_set,
             code.CONTROLLER_ELECT_MASTER: elections.elect,
             code.CONTROLLER_REGISTER_BROKER: registration.register,
             code.CONTROLLER_GET_REPLICA_INFO: elections.replica_info,
-            code.CONTROLLER_GET_METADATA_INFO: metadata.metadata,
             code.CONTROLLER_GET_SYNC_STATE_DATA: elections.sync_state_data,
-            code.UPDATE_CONTROLLER_CONFIG: metadata.update_config,
-            code.GET_CONTROLLER_CONFIG: metadata.get_config,
             code.CLEAN_BROKER_DATA: registration.clean,
             code.CONTROLLER_GET_NEXT_BROKER_ID: registration.next_id,
             code.CONTROLLER_APPLY_BROKER_ID: registration.apply_id,
             code.BROKER_HEARTBEAT: heartbeats.heartbeat,
         }
-        for each, processor in processors.items():
-            self._remoting.register([each], processor)
+        for each, of_leader in processors.items():
+            self._remoting.register([each], self._leading(of_leader))
+
+    def _leading(self, processor: Processor) -> Processor:
+        """Return a processor that answers as long as this controller leads."""
+
+        def process(channel: Channel, request: RemotingCommand) -> Response:
+            if self._shared_log is None or self._shared_log.is_leader:
+                return processor(channel, request)
+            leader = self._shared_log.leader
+            where = "there is none now" if leader is None else f"it is {leader.address}"
+            remark = f"this controller is not the leader: {where}"
+            return make_response(request, ResponseCode.CONTROLLER_NOT_LEADER, remark)
+
+        return process if self._shared_log is not None else processor
+
+    def _leader(self) -> Peer | None:
+        if self._shared_log is None:
+            return self._itself()
+        leader = self._shared_log.leader
+        # It believed in itself until its time has passed.
+        is_past = leader == self._itself() and not self._shared_log.is_leader
+        return None if is_past else leader
+
+    async def _gain(self) -> None:
+        """Begin to lead: read the state, and hear replicas before any election."""
+        context = self._context
+        context.liveness.clear()
+        await context.store.load()
+        context.decisions.start(self._clock.monotonic_ms())
+        context.elections.suspect([group.name for group in context.groups])
+
+    def _lose(self) -> None:
+        """End to lead: another controller may change the state now."""
+        self._context.store.reset()
+        self._context.liveness.clear()
 
     @property
     def port(self) -> int:
@@ -186,8 +257,8 @@ class Controller:
         if self._services is not None:
             raise ClosedError("the controller has already been started")
         context = self._context
-        await context.store.load()
-        context.decisions.start(self._clock.monotonic_ms())
+        if self._leadership is None:
+            await self._gain()
         try:
             await self._remoting.start()
         except BaseException:
@@ -196,6 +267,8 @@ class Controller:
         self._services = run_services_on_loop([context.elections], self._clock)
         # Groups whose replicas all stay away are checked, too.
         context.elections.suspect([group.name for group in context.groups])
+        if self._leadership is not None:
+            self._leadership.start()
         self._state = ServerState.SERVING
         _logger.info("controller started", groups=len(context.groups), address=self.address)
 
@@ -206,6 +279,8 @@ class Controller:
         self._state = ServerState.STOPPING
         context = self._context
         await context.elections.stop()
+        if self._leadership is not None:
+            await self._leadership.stop()
         self._services.stop()
         await self._remoting.stop()
         await context.notifier.stop()

@@ -42,7 +42,13 @@ class GroupStore:
         Raises:
             StoreError: it cannot be used.
         """
-        self.groups.apply(await self._log.load())
+        groups = ReplicaGroups()
+        groups.apply(await self._log.load())
+        self.groups, self.is_read_only = groups, False
+
+    def reset(self) -> None:
+        """Forget the state, which another controller may change from now on."""
+        self.groups, self.is_read_only = ReplicaGroups(), False
 
     async def change(self, decide: Callable[[], Verdict]) -> Verdict:
         """Decide about a change, store it, apply it.
@@ -64,6 +70,7 @@ class GroupStore:
 
     async def _change(self, decide: Callable[[], Verdict]) -> Verdict:
         async with self._changing:
+            groups = self.groups
             verdict = decide()
             if not verdict.events:
                 return verdict
@@ -72,7 +79,9 @@ class GroupStore:
             except StoreReadOnlyError:
                 self.is_read_only = True
                 raise
-            self.groups.apply(verdict.events)
+            if groups is not self.groups:
+                raise StoreReadOnlyError("the leadership has ended meanwhile")
+            groups.apply(verdict.events)
         for listener in self._listeners:
             listener(verdict.events)
         return verdict

@@ -118,6 +118,13 @@ class Liveness:
             self.forget(ReplicaKey(group, number))
         self.end_lease(group)
 
+    def clear(self) -> None:
+        """Forget everything, at the begin and the end of a leadership."""
+        self._heartbeats.clear()
+        self._by_group.clear()
+        self._by_connection.clear()
+        self._leases.clear()
+
     def get(self, key: ReplicaKey) -> Heartbeat | None:
         """Return the last heartbeat of a replica, or None."""
         return self._heartbeats.get(key)

@@ -129,6 +129,10 @@ class ReplicaGroups:
         """Return the events that lead from nothing to this state."""
         return [each.stored() for each in self._groups.values()]
 
+    def snapshot_of(self, names: Iterable[str]) -> list[GroupStored]:
+        """Return the events that lead from nothing to the state of some groups."""
+        return [each.stored() for each in map(self._groups.get, names) if each is not None]
+
 
 def changed_group(group: ReplicaGroup | None, event: AnyEvent) -> ReplicaGroup | None:
     """Return a group after an event; None: the event ends the group.

@@ -87,7 +87,7 @@ class World:
     async def until_elected(self, replica: "Replica") -> float:
         """Return after how many seconds a replica has heard that it is the master."""
         start_s = self.loop.time()
-        while replica.told != replica.id:
+        while replica.known_master != replica.id:
             await pass_time(0.01)
         return self.loop.time() - start_s
 
@@ -102,14 +102,14 @@ class Replica:
     """Broker that sends heartbeats every second.
 
     Attributes:
-        told: master of the last notification or answer.
+        known_master: master of the last notification or answer.
     """
 
     def __init__(self, world: World, number: int, beat: dict[str, object]) -> None:
         self.id = number
         self.host = f"10.0.0.{number}"
         self.address = f"{self.host}:10911"
-        self.told: int | None = None
+        self.known_master: int | None = None
         self.is_silent = False
         self._beat = beat
         network, clock = world.network.host(self.host), LoopClock(world.loop)
@@ -148,13 +148,13 @@ class Replica:
                         RequestCode.BROKER_HEARTBEAT, brokerId=self.id, brokerAddr=self.address,
                         epoch=1, maxOffset=0, heartbeatTimeoutMills=10_000, **self._beat,
                     )  # fmt: skip
-                    self.told = int(answer.ext_fields.get("masterBrokerId", 0)) or None
+                    self.known_master = int(answer.ext_fields.get("masterBrokerId", 0)) or None
                 except RocketPyError:
-                    self.told = None
+                    self.known_master = None
             await pass_time(1)
 
     def _take(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        self.told = int(request.ext_fields["masterBrokerId"])
+        self.known_master = int(request.ext_fields["masterBrokerId"])
         return make_response(request)
 
     async def die(self) -> None:
@@ -215,7 +215,7 @@ def test_partitioned_master_is_replaced_after_its_timeout(seed: int) -> None:
         world.network.partition({one.host}, {two.host, HOST})
         assert 9 <= await world.until_elected(two) < 10.2
         world.network.heal()
-        while one.told != two.id:
+        while one.known_master != two.id:
             await pass_time(0.1)
 
     run(scenario, seed)
@@ -239,7 +239,7 @@ def test_controller_that_starts_again_hears_replicas_before_it_elects(seed: int)
         await pass_time(3)
         await world.start_controller()
         await pass_time(30)
-        assert (one.told, two.told) == (1, 1)
+        assert (one.known_master, two.known_master) == (1, 1)
         world.kill_controller()
         await one.die()
         await world.start_controller()

@@ -27,21 +27,29 @@ class MetadataProcessor:
     Args:
         settings: the current settings.
         itself: returns id and address of this controller.
+        leader: returns those of the leader; None without one.
     """
 
-    def __init__(self, settings: LiveConfig[ControllerConfig], itself: Callable[[], Peer]) -> None:
+    def __init__(
+        self,
+        settings: LiveConfig[ControllerConfig],
+        itself: Callable[[], Peer],
+        leader: Callable[[], Peer | None],
+    ) -> None:
         self._settings = settings
         self._itself = itself
+        self._leader = leader
 
     def metadata(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """CONTROLLER_GET_METADATA_INFO (1005): this controller leads itself."""
-        itself = self._itself()
+        """CONTROLLER_GET_METADATA_INFO (1005): the leader, and all controllers."""
+        itself, leader = self._itself(), self._leader()
+        peers = self._settings.current.peers or [itself]
         header = GetMetaDataResponseHeader(
             group=self._settings.current.controller_dleger_group,
-            controller_leader_id=itself.id,
-            controller_leader_address=itself.address,
-            is_leader=True,
-            peers=f"{itself.id}:{itself.address};",
+            controller_leader_id=None if leader is None else leader.id,
+            controller_leader_address=None if leader is None else leader.address,
+            is_leader=leader == itself,
+            peers="".join(f"{each.id}:{each.address};" for each in peers),
         )
         return make_response(request, ext_fields=header.to_ext())
 

@@ -88,6 +88,13 @@ class World:
             NAME, ReplicasInfo()
         )
 
+    async def hears_replicas(self) -> bool:
+        """Return whether all members of the set are alive for the controller."""
+        try:
+            return all(each.alive for each in (await self.info()).in_sync_replicas)
+        except RocketPyError:  # the connection was to the process before
+            return False
+
     async def until_set(self, master: int | None, *members: int) -> ReplicasInfo:
         """Wait for a master (None: any) and its sync-state set."""
 
@@ -187,14 +194,9 @@ async def test_brokers_of_apache_join_fail_over_and_return(world: World) -> None
         away = [b"away %d" % number for number in range(20)]
         await send(world, away)
         world.daemons["controller"].start()
-
-        async def is_heard() -> bool:
-            try:
-                return all(each.alive for each in (await world.info()).in_sync_replicas)
-            except RocketPyError:  # the connection was to the process before
-                return False
-
-        await until(is_heard, "both send heartbeats to the restarted controller", LIMIT_S)
+        await until(
+            world.hears_replicas, "both send heartbeats to the restarted controller", LIMIT_S
+        )
         assert await world.until_set(1, 1, 2) == before
 
         killed_s = time.monotonic()

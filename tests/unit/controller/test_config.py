@@ -50,6 +50,7 @@ def test_remoting_has_one_loop() -> None:
         ("controllerDLegerPeers=n0-a:x", "controllerDLegerPeers"),
         ("controllerDLegerPeers=n0-a:1\ncontrollerDLegerSelfId=n1", "controllerDLegerSelfId"),
         ("controllerType=jRaft", "controllerType"),
+        ("controllerStorage=etcd", "controllerStorage"),
     ],
 )
 def test_keys_of_another_kind_of_controller_are_refused(text: str, key: str) -> None:
@@ -57,6 +58,19 @@ def test_keys_of_another_kind_of_controller_are_refused(text: str, key: str) -> 
         loaded(text)
     line = text.count("\n") + 1
     assert str(caught.value).startswith(f"c.conf:{line}: {key}: ")
+
+
+def test_controllers_with_etcd_name_all_of_them() -> None:
+    text = (
+        "controllerStorage=etcd\netcdEndpoints=http://e:2379\n"
+        "controllerDLegerPeers=n0-a:1;n1-b:2\ncontrollerDLegerSelfId="
+    )
+    config = loaded(text + "n1")
+    assert config.peer == ("n1", "b:2")
+    assert config.peers == [("n0", "a:1"), ("n1", "b:2")]
+    for identifier in ("n2", ""):
+        with pytest.raises(ConfigError, match="controllerDLegerSelfId"):
+            loaded(text + identifier)
 
 
 def test_warnings_are_those_of_the_server() -> None:

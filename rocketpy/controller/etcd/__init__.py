@@ -1,0 +1,1 @@
+"""State and leadership of several controllers in etcd (docs/failover.md)."""
