@@ -79,6 +79,7 @@ class GroupStore:
             except StoreReadOnlyError:
                 self.is_read_only = True
                 raise
+            self.is_read_only = False
             if groups is not self.groups:
                 raise StoreReadOnlyError("the leadership has ended meanwhile")
             groups.apply(verdict.events)

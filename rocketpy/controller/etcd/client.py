@@ -73,14 +73,19 @@ class EtcdGateway:
     def _call(self, method: str, body: bytes) -> Json:
         reasons = []
         with self._mutex:
-            for _ in range(len(self._addresses)):
+            # A kept connection may have closed meanwhile, so its member gets another attempt. A
+            # request that is executed twice does no harm: a transaction of a leader puts the same
+            # values, and a campaign that succeeded unseen is given up.
+            for _ in range(len(self._addresses) + (self._connection is not None)):
+                is_kept = self._connection is not None
                 try:
                     return self._ask(f"/v3/{method}", body)
                 except (OSError, http.client.HTTPException, EtcdError) as error:
                     host, port = self._addresses[0]
                     reasons.append(f"{host}:{port}: {error}")
                     self._drop()
-                    self._addresses.append(self._addresses.pop(0))
+                    if not is_kept or isinstance(error, EtcdError | TimeoutError):
+                        self._addresses.append(self._addresses.pop(0))
         raise EtcdError(f"etcd does not answer {method}: {'; '.join(reasons)}")
 
     def _ask(self, path: str, body: bytes) -> Json:

@@ -18,6 +18,7 @@ class Gateway:
         self.body = b'{"ID":"7"}'
         self.requests: list[tuple[str, object]] = []
         self.connections = 0
+        self.requests_each = 1_000
         self._server: asyncio.Server | None = None
 
     async def start(self) -> str:
@@ -30,7 +31,9 @@ class Gateway:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        while line := await reader.readline():
+        left = self.requests_each
+        while left and (line := await reader.readline()):
+            left -= 1
             length = 0
             while (header := await reader.readline()) != b"\r\n":
                 name, _, text = header.partition(b":")
@@ -60,6 +63,17 @@ async def test_member_that_does_not_answer_is_passed_by(
         assert await client.call("lease/grant", {"TTL": "5"}) == {"ID": "7"}
     assert server.requests == [("/v3/lease/grant", {"TTL": "5"})] * 3
     assert server.connections == 1
+
+
+async def test_kept_connection_that_has_closed_is_replaced() -> None:
+    server = Gateway()
+    server.requests_each = 1
+    client = EtcdGateway([await server.start()], 60_000)
+    for _ in range(3):
+        assert await client.call("lease/grant", {"TTL": "5"}) == {"ID": "7"}
+    assert server.connections == 3
+    await client.close()
+    server.stop()
 
 
 async def test_stream_has_one_object_a_line(gateway: tuple[Gateway, EtcdGateway]) -> None:
