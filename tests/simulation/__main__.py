@@ -16,6 +16,8 @@ from rocketpy.testing.progress import ProgressBars
 from tests.simulation import (
     test_cluster,
     test_consumption,
+    test_controller,
+    test_controllers_with_etcd,
     test_later,
     test_pop,
     test_replication,
@@ -32,6 +34,8 @@ SIMULATIONS: dict[str, tuple[Callable[[int], object], str]] = {
     "transactions": (test_transactions.run, test_transactions.TEST),
     "pop": (test_pop.run, test_pop.TEST),
     "replication": (test_replication.run, test_replication.TEST),
+    "controller": (test_controller.run, test_controller.TEST),
+    "controllers": (test_controllers_with_etcd.run, test_controllers_with_etcd.TEST),
 }
 _SHARE = 25
 _STORES_PER_CLUSTER = 20

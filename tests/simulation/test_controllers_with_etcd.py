@@ -12,6 +12,8 @@ import pytest
 
 from rocketpy.controller.config import ControllerConfig
 from rocketpy.controller.controller import Controller
+from rocketpy.controller.etcd.client import decoded
+from rocketpy.controller.events import GroupStored, decode_events
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.proto.wire.command import RemotingCommand, make_request
@@ -120,6 +122,15 @@ class World:
                     if self.controllers[number] is None:
                         await self.start(number)
 
+    def stored(self) -> dict[int, str]:
+        """Return the check codes in etcd by id."""
+        entry = self.server.entries.get(b"/rocketpy/controller/controller/groups/broker-a")
+        if entry is None:
+            return {}
+        (group,) = decode_events(decoded(entry.value))
+        assert isinstance(group, GroupStored)
+        return {each.replica_id: each.check_code for each in group.replicas}
+
     async def leader(self) -> int:
         """Wait for a leader, and return its number."""
         while True:
@@ -144,12 +155,8 @@ async def give_ids(world: World) -> None:
         world.etcds[number].is_cut_off = world.etcds[number].loses_answers = False
         if world.controllers[number] is None:
             await world.start(number)
-    leader = await world.leader()
-    controller = world.controllers[leader]
-    assert controller is not None
-    group = controller._context.groups.get("broker-a")
-    assert group is not None
-    stored = {number: each.check_code for number, each in group.replicas.items()}
+    await world.leader()
+    stored = world.stored()
     assert world.given.items() <= stored.items()
 
 
