@@ -245,6 +245,9 @@ class Controller:
         if self._context.store.is_read_only:
             message = "a write of the state has failed: restart the controller"
             reasons.append(NotReady("read_only", message))
+        if self._state is ServerState.SERVING and self._leader() is None:
+            message = "no controller leads: etcd does not answer, or an election is in progress"
+            reasons.append(NotReady("no_leader", message))
         return reasons
 
     async def start(self) -> None:

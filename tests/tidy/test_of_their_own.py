@@ -18,7 +18,6 @@ STANDS_FOR = {
     "cli/commands/store.py": "integration/cli/test_store.py",
     "cli/commands/topic.py": COMMANDS,
     "broker/acting/acting_parts.py": "integration/broker/test_acting_master.py",
-    "controller/controller.py": "integration/controller/test_controller.py",
     "controller/processor/elections.py": "integration/controller/test_controller.py",
     "client/consumer/dispatch/polled_messages.py": "unit/client/consumer/test_shared_consumer.py",
     "client/messages/body_types.py": "unit/client/messages/test_typed_serializer.py",

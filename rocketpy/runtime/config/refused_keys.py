@@ -197,6 +197,7 @@ REFUSABLE_KEYS: Final = frozenset(REFUSALS) | {_BLACKLIST}
 _STORED: Final = """
     storePathRootDir storePathCommitLog flushDiskType fileReservedTime cleanFileForciblyEnable
     diskMaxUsedSpaceRatio brokerPermission dataDir kvConfigPath controllerStorePath
+    controllerStorage
 """
 _COPIED: Final = "brokerId brokerRole inSyncReplicas minInSyncReplicas"
 _ENTERED: Final = """
