@@ -9,7 +9,7 @@ import pytest
 
 import rocketpy
 import rocketpy.admin
-from rocketpy.errors import BrokerError, DataLossError
+from rocketpy.errors import ConfigError, DataLossError
 from rocketpy.spark.schema import default_schema
 from rocketpy.spark.source.format import batch_reader
 from rocketpy.spark.source.stream import StreamReader
@@ -70,7 +70,7 @@ def test_filters_and_times(namesrv: str, topic: str) -> None:
     condition = "number BETWEEN 10 AND 19"
     chosen = read(namesrv, topic, expressionType="SQL92", subExpression=condition)
     assert numbers(chosen) == Counter(range(10, 20))
-    with pytest.raises(BrokerError, match="subExpression"):
+    with pytest.raises(ConfigError, match="subExpression"):
         read(namesrv, topic, expressionType="SQL92", subExpression="a > > 1")
 
     now_ms = time.time_ns() // 1_000_000
