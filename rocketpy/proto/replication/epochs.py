@@ -1,0 +1,144 @@
+"""Epoch list of a log: which master began where, and up to where two logs agree. No I/O.
+
+The text form is that of Apache's file `epochFileCheckpoint`::
+
+    number of entries
+    CRC-32 of the entries & 0x7fffffff; 0: not checked
+    epoch-start, a line for each entry
+
+An epoch that stored nothing is replaced by the next one, because both begin at the same offset.
+
+Source: EpochFileCache, EpochEntry (5.4.0).
+"""
+
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from rocketpy.errors import StoreFormatError
+
+MAX_EPOCHS: Final = 1_000
+"""Entries that are kept and sent; the oldest ones are dropped beyond it."""
+
+_CRC_MASK: Final = 0x7FFF_FFFF
+_MAX_NUMBER: Final = (1 << 63) - 1
+
+
+class Epoch(NamedTuple):
+    """Entry of an epoch list.
+
+    Attributes:
+        number: epoch of the master.
+        start: physical offset at which its first message is, or would be.
+    """
+
+    number: int
+    start: int
+
+
+Epochs: TypeAlias = tuple[Epoch, ...]
+"""Epoch list, oldest first; numbers and starts increase."""
+
+
+def encode_epochs(epochs: Sequence[Epoch]) -> bytes:
+    """Return the text of the file."""
+    lines = "".join(f"{each.number}-{each.start}\n" for each in epochs).encode()
+    return f"{len(epochs)}\n{zlib.crc32(lines) & _CRC_MASK}\n".encode() + lines
+
+
+def decode_epochs(text: bytes) -> Epochs:
+    """Parse the text of the file.
+
+    Raises:
+        StoreFormatError: it is damaged.
+    """
+    try:
+        count_text, crc_text, *lines = text.decode("ascii").splitlines()
+        count, crc = int(count_text), int(crc_text)
+        epochs = tuple(
+            Epoch(int(number), int(start))
+            for number, _, start in (line.partition("-") for line in lines)
+        )
+    except ValueError as error:
+        raise StoreFormatError(f"the epoch list cannot be parsed: {error}") from error
+    body = text.split(b"\n", 2)[2]
+    if count != len(epochs) or (crc and crc != zlib.crc32(body) & _CRC_MASK):
+        raise StoreFormatError("the epoch list has a wrong length or checksum")
+    check_epochs(epochs)
+    return epochs
+
+
+def check_epochs(epochs: Iterable[Epoch]) -> None:
+    """Check the order of an epoch list.
+
+    Raises:
+        StoreFormatError: numbers or starts do not increase, or are negative or too large.
+    """
+    last = Epoch(-1, -1)
+    for each in epochs:
+        if not (last.number < each.number <= _MAX_NUMBER and last.start < each.start):
+            raise StoreFormatError(f"epoch {each.number} at {each.start} is out of order")
+        if each.start > _MAX_NUMBER:
+            raise StoreFormatError(f"epoch {each.number} starts at {each.start}")
+        last = each
+
+
+def with_epoch(epochs: Epochs, number: int, start: int) -> Epochs:
+    """Return the list of a new master, whose log ends at `start`.
+
+    Args:
+        epochs: its list so far.
+        number: epoch of the election; higher than all before.
+        start: end of its log.
+
+    Raises:
+        ValueError: the epoch is not higher.
+    """
+    if epochs and number <= epochs[-1].number:
+        raise ValueError(f"epoch {number} does not follow epoch {epochs[-1].number}")
+    # An entry at or behind the end of the log describes no message.
+    kept = tuple(each for each in epochs if each.start < start)
+    return (*kept, Epoch(number, start))[-MAX_EPOCHS:]
+
+
+def equal_end(own: Epochs, own_end: int, other: Epochs, other_end: int) -> int | None:
+    """Return the end of the part that two logs have in common; None if no entry is shared.
+
+    Two logs agree as long as the same masters wrote them. From the newest entry that both have,
+    with the same start, they agree up to where the first of them goes over to another epoch.
+
+    Args:
+        own: list of the one log.
+        own_end: its end.
+        other: list of the other log.
+        other_end: its end.
+    """
+    others = {each: _end_of(other, index, other_end) for index, each in enumerate(other)}
+    for index in range(len(own) - 1, -1, -1):
+        if own[index].start > own_end:
+            continue
+        end = others.get(own[index])
+        if end is not None:
+            return min(_end_of(own, index, own_end), end)
+    return None
+
+
+def _end_of(epochs: Epochs, index: int, log_end: int) -> int:
+    if index + 1 < len(epochs):
+        return min(epochs[index + 1].start, log_end)
+    return log_end
+
+
+def epochs_before(epochs: Epochs, end: int) -> Epochs:
+    """Return the entries of a log that was cut at `end`."""
+    return tuple(each for each in epochs if each.start < end or each.start == end == 0)
+
+
+def epochs_after(epochs: Epochs, start: int) -> Epochs:
+    """Return the entries of a log whose bytes before `start` were deleted."""
+    kept = [
+        each
+        for index, each in enumerate(epochs)
+        if index + 1 == len(epochs) or epochs[index + 1].start > start
+    ]
+    return tuple(kept)
