@@ -48,6 +48,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 HEARTBEAT_MIN_PAUSE_MS = 1_000
 ROUTE_MIN_PAUSE_MS = 500
+ROUTE_URGENT_PAUSE_MS = 100
 LEAVE_S = 1.0
 """Time-out of leaving a group: a broker that does not answer notices the end of the connection."""
 _LOOK_UP_PAUSE_MS = 500
@@ -473,10 +474,15 @@ class Instance:
         self._last_route_ms = self.clock.monotonic_ms()
         return None
 
-    def refresh_routes_soon(self) -> None:
-        """Fetch all routes at once, at most twice a second: a broker may have moved."""
+    def refresh_routes_soon(self, *, is_urgent: bool = False) -> None:
+        """Fetch all routes at once, at most twice a second: a broker may have moved.
+
+        Args:
+            is_urgent: another master is being elected: at most ten times a second.
+        """
         now = self.clock.monotonic_ms()
-        if self.is_running and now - self._last_route_ms >= ROUTE_MIN_PAUSE_MS:
+        pause_ms = ROUTE_URGENT_PAUSE_MS if is_urgent else ROUTE_MIN_PAUSE_MS
+        if self.is_running and now - self._last_route_ms >= pause_ms:
             self._last_route_ms = now
             self._route_job.wake()
 

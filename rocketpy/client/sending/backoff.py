@@ -12,7 +12,9 @@ MAX_BACKOFF_MS: Final = 120_000
 MIN_CONNECT_TIMEOUT_MS: Final = 20_000
 
 MIN_SHARE_MS: Final = 200
-FIRST_PAUSE_MS: Final = 100
+FIRST_PAUSE_MS: Final = 25
+MAX_SHORT_PAUSE_MS: Final = 100
+SHORT_PAUSES: Final = 12
 MAX_PAUSE_MS: Final = 1000
 LAST_TRY_MS: Final = 100
 
@@ -37,8 +39,14 @@ def backoff_ms(failures: int, rng: random.Random) -> int:
 
 
 def pause_ms(pauses: int) -> int:
-    """Return the n-th pause while no broker can be reached, n from 1."""
-    return int(min(FIRST_PAUSE_MS * BACKOFF_FACTOR ** min(pauses - 1, 64), MAX_PAUSE_MS))
+    """Return the n-th pause while no broker can be reached, n from 1.
+
+    The first ones are short, for a controller replaces a lost master within a second.
+    """
+    if pauses <= SHORT_PAUSES:
+        return int(min(FIRST_PAUSE_MS * BACKOFF_FACTOR ** (pauses - 1), MAX_SHORT_PAUSE_MS))
+    growth = BACKOFF_FACTOR ** min(pauses - SHORT_PAUSES, 64)
+    return int(min(MAX_SHORT_PAUSE_MS * growth, MAX_PAUSE_MS))
 
 
 def share_ms(left_ms: int, attempts_left: int, *, after_flow_control: bool = False) -> int:
@@ -65,7 +73,9 @@ def retry_pause_ms(pauses: int, error: RocketPyError, left_ms: int) -> int:
     """
     wait_ms = pause_ms(pauses)
     if isinstance(error, ConnectError):
-        wait_ms = max(wait_ms, error.retry_in_ms)
+        # Not much longer at first: another broker may take the place of the one that is gone.
+        longest_ms = MAX_SHORT_PAUSE_MS if pauses <= SHORT_PAUSES else error.retry_in_ms
+        wait_ms = max(wait_ms, min(error.retry_in_ms, longest_ms))
     # The last pause ends just before the deadline: a broker that restarts may be back by then.
     if left_ms > LAST_TRY_MS:
         wait_ms = min(wait_ms, left_ms - LAST_TRY_MS)

@@ -72,7 +72,7 @@ from rocketpy.errors import (
     ServiceNotAvailableError,
 )
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.wire.codes import ResponseCode
+from rocketpy.proto.wire.codes import ROLE_CHANGE, ResponseCode
 from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.proto.wire.compiled_requests import StoredAnswer
 
@@ -133,8 +133,19 @@ def _is_of_old_route(error: RocketPyError) -> bool:
     """Return whether a refusal may come from an old route."""
     if isinstance(error, FlowControlError):  # of a broker that became a slave
         return error.remark.startswith("[REJECTREQUEST]")
-    # The topic has fewer queues now; or a slave acts for its master, and takes no messages.
-    return isinstance(error, InvalidParameterError | ServiceNotAvailableError)
+    # The topic has fewer queues now; a slave acts for its master, and takes no messages; or the
+    # broker hangs, and another one may have replaced it.
+    return isinstance(
+        error,
+        InvalidParameterError | ServiceNotAvailableError | RequestTimeoutError | ConnectError,
+    )
+
+
+def _is_nothing_stored(error: RocketPyError) -> bool:
+    """Return whether no broker can have stored the message, so that it may be sent once more."""
+    if isinstance(error, ServiceNotAvailableError):
+        return error.remark.startswith(ROLE_CHANGE)
+    return isinstance(error, ConnectError | NoRouteError)
 
 
 class PendingSend:
@@ -452,12 +463,12 @@ class PendingSend:
         is_answer = isinstance(error, BrokerError | IllegalMessageError)  # the broker was reached
         self._transport.note_failure(broker, elapsed_ms, reachable=is_answer)
         if _is_of_old_route(error):
-            self._transport.refresh_routes_soon()
+            self._transport.refresh_routes_soon(is_urgent=_is_nothing_stored(error))
         failures = self._failures_so_far()
         failures.record_failure(broker, error)
         if attempt is not None:
             failures.record_doubt(attempt, error)
-        if isinstance(error, ConnectError | NoRouteError):  # nothing was sent
+        if _is_nothing_stored(error):
             self._not_reached(failures, broker, error)
             return
         failures.refused = frozenset()

@@ -314,6 +314,6 @@ class SendTransport:
         if not reachable:
             self.refresh_routes_soon()
 
-    def refresh_routes_soon(self) -> None:
+    def refresh_routes_soon(self, *, is_urgent: bool = False) -> None:
         """Fetch the routes soon: queues or brokers may have changed."""
-        self._instance.refresh_routes_soon()
+        self._instance.refresh_routes_soon(is_urgent=is_urgent)

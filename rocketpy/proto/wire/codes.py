@@ -273,3 +273,10 @@ class RequestCode(IntEnum):
     POLLING_INFO = 200055
     POP_ROLLBACK = 200056
     BATCH_ACK_MESSAGE = 200151
+
+
+ROLE_CHANGE: Final = "[ROLE_CHANGE]"
+"""Begin of the remark of a refusal (14) while the master of a broker group changes (ours).
+
+Nothing was stored: the client asks for the route and tries again until its time is over.
+"""

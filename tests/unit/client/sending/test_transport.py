@@ -78,7 +78,7 @@ class Kit:
         )
         self.transport = SendTransport(instance, "p", ProducerConfig(**config))
 
-    def refresh(self) -> None:
+    def refresh(self, *, is_urgent: bool = False) -> None:
         self.refreshes += 1
 
 
