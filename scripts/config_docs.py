@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.failover.config import FailoverConfig
 from rocketpy.broker.replication.config import ReplicationConfig
 from rocketpy.client.config import (
     Checked,
@@ -156,6 +157,11 @@ def render() -> str:
             "Replication",
             "The same file: master and slaves ([Replication](replication.md)). `brokerRole`, `brokerId` and `haListenPort` are above.",
             [ReplicationConfig],
+        ),
+        (
+            "Fail-over",
+            "The same file: a broker of a group whose master is named by a controller ([Fail-over](guide/failover.md)). `brokerRole` and `brokerId` are given by it, and `minInSyncReplicas` is 2 unless it is set.",
+            [FailoverConfig],
         ),
         (
             "Remoting server",

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import structlog
 
+from rocketpy.broker.cluster.membership import Membership
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.fast_path.compiled_path import CompiledPath, compiled_sends, send_path
 from rocketpy.broker.fast_path.pull_service import FastPullService
@@ -113,6 +114,7 @@ class Broker:
         self._files = files = files or RealFiles()
         replication = replace(replication or ReplicationSettings(), network=network)
         check_replication(config, store_config, replication.config)
+        self._membership = replication.membership or Membership()
         self._allows_classic = bool(replication.config.allowed_networks)
         self._configs = LiveBrokerConfig(
             config,
@@ -136,6 +138,7 @@ class Broker:
             replication=replication,
         )
         self.requests: RequestTable = build_requests(self._parts, guard)
+        self._membership.add_requests(self.requests)
         self._servers: list[RemotingServer] = []
         self._loop_services: LoopServices | None = None
         self._background: list[ServiceRunner] = []
@@ -186,11 +189,15 @@ class Broker:
         parts.store.open(
             start_empty=self._start_empty or parts.role.is_slave,
             hold_back=parts.replication.waits_for_slaves,
+            has_controller=parts.replication.has_controller,
         )
         try:
+            self._membership.on_open(parts.store.max_phy_offset)
             self._check_tables_can_be_written()
             for table in (parts.topics, parts.groups, parts.offsets, parts.modes):
                 table.load()
+            if self._membership.epoch:
+                parts.topics.set_epoch(self._membership.epoch)
             self._create_found_topics()
             stored = set(parts.store.topics())
             self._report_unknown_topics(stored)

@@ -194,8 +194,7 @@ class BrokerParts:
         self._build_services(document, client, rng, files)
 
     def _master_of(self, settings: ReplicationSettings) -> MasterAddress | None:
-        configured = settings.config.ha_master_address
-        return MasterAddress(configured) if self.role.is_slave else None
+        return settings.master_address() if self.role.is_slave else None
 
     def _build_services(
         self,
@@ -290,6 +289,7 @@ class BrokerParts:
                 new_nonce=settings.new_nonce,
                 max_message_bytes=lambda: configs.store.max_message_size,
                 refuses_early=configs.broker.enable_slave_acting_master,
+                membership=settings.membership,
             )
         )
 

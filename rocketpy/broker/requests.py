@@ -82,6 +82,7 @@ def build_requests(parts: BrokerParts, guard: Guard | None = None) -> RequestTab
             lambda: parts.config.slave_read_enable,
             lambda: acting is not None and acting.is_acting,
             parts.identity,
+            has_controller=parts.replication.has_controller,
         )
     return table
 

@@ -86,19 +86,22 @@ class MessageStore:
 
     # -- life ------------------------------------------------------------------------------
 
-    def open(self, *, start_empty: bool = False, hold_back: bool = False) -> None:
+    def open(
+        self, *, start_empty: bool = False, hold_back: bool = False, has_controller: bool = False
+    ) -> None:
         """Lock the directory, load it, and recover from the last process.
 
         Args:
-            start_empty: whether to start with an empty commit log if it is missing.
-            hold_back: whether consumers wait for messages that no replica had (SYNC_MASTER).
+            start_empty: start with an empty commit log if it is missing.
+            hold_back: let consumers wait for messages that no replica had (SYNC_MASTER).
+            has_controller: a controller has given the role in which the store is opened.
 
         Raises:
             StoreLockedError: another process uses the directory.
             StoreFormatError: files that do not fit this configuration.
             DiskFullError: no space to recover.
         """
-        check_kind(self._root, self._files)
+        check_kind(self._root, self._files, has_controller=has_controller)
         self._files.make_directories(self._root)
         # Before anything is read: another process may be writing.
         self._lock = self._files.lock(self._root / "lock")
@@ -116,8 +119,7 @@ class MessageStore:
         parts, log, checkpoint = self._parts, self._log, self._parts.checkpoint
         after_crash, power_cut = self._last_end()
         checkpoint.load()
-        # Before the log is mapped, because loading removes empty files.
-        log.queue.check_no_directories()
+        log.queue.check_no_directories()  # before loading, which removes empty files
         had_log = has_log(log.directory, self._files)
         started_empty = is_log_blank(log.directory, self._files) and is_log_lost(
             self._root, log.directory, self._files, checkpoint, power_cut, start_empty=start_empty
@@ -148,10 +150,8 @@ class MessageStore:
         )
 
     def _last_end(self) -> tuple[bool, bool | None]:
-        """Return whether the last process crashed, and whether the machine did (None: unknown).
-
-        The abort file holds the process id, like Apache's, and the boot id.
-        """
+        """Return whether the last process crashed, and whether the machine did (None: unknown)."""
+        # The abort file holds the process id, like Apache's, and the boot id.
         path = self._root / "abort"
         if not self._files.exists(path):
             return False, False

@@ -32,17 +32,23 @@ class MasterAddress:
     Args:
         ha_master_address: the configured HA address, which wins over that of the name servers;
             without name servers the ordinary port is the one before it, as by default.
+        master_address: ordinary address of the only master that is followed, as a controller
+            names it. Its HA port is the next one until a name server gives another.
 
     Attributes:
         known: the addresses; both are empty until they are known.
         on_change: called after `known` changed.
     """
 
-    def __init__(self, ha_master_address: str = "") -> None:
+    def __init__(self, ha_master_address: str = "", *, master_address: str = "") -> None:
         self._configured = ha_master_address
+        self._only = master_address
         self.known: MasterAddresses = MasterAddresses()
         self.on_change: list[Callable[[], None]] = []
-        if ha_master_address:
+        if master_address:
+            host, _, port = master_address.rpartition(":")
+            self.known = MasterAddresses(master_address, f"{host}:{int(port) + _HA_PORT_DISTANCE}")
+        elif ha_master_address:
             host, _, port = ha_master_address.rpartition(":")
             ordinary = f"{host}:{int(port) - _HA_PORT_DISTANCE}"
             self.known = MasterAddresses(ordinary, ha_master_address)
@@ -59,7 +65,8 @@ class MasterAddress:
             address: ordinary address of the master.
             ha_address: its HA address.
         """
-        if not address:
+        # A name server may still name the master before.
+        if not address or (self._only and address != self._only):
             return
         found = MasterAddresses(address, self._configured or ha_address or "")
         if found == self.known:

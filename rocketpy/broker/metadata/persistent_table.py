@@ -208,6 +208,12 @@ class PersistentTable(ABC, Generic[E]):
         """DataVersion of the written content, as JSON."""
         return self._version.to_json()
 
+    def set_epoch(self, epoch: int) -> None:
+        """Give the same content the version of a new master, which wins at the name servers."""
+        with self._lock:
+            self._version.state_version = epoch
+            self._version.bump(self._clock)
+
     def renew_version(self) -> None:
         """Give the same content a new version, for a peer that received only a part of it."""
         with self._lock:

@@ -16,7 +16,7 @@ from typing import Final
 
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.request_table import RequestTable
-from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.codes import ROLE_CHANGE, RequestCode, ResponseCode
 from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor, Response
@@ -56,6 +56,8 @@ def refuse_at_slave(
     may_read: Callable[[], bool],
     is_acting: Callable[[], bool] = lambda: False,
     identity: BrokerIdentity | None = None,
+    *,
+    has_controller: bool = False,
 ) -> None:
     """Replace the processors of requests that a slave refuses.
 
@@ -65,6 +67,8 @@ def refuse_at_slave(
         may_read: returns whether pulls are served (slaveReadEnable).
         is_acting: returns whether the slave acts as master.
         identity: names and addresses of this broker, for the refusal of a send-back.
+        has_controller: whether a controller names the master: clients with an old route then look
+            for the new one at once.
     """
 
     def refuse_change() -> str:
@@ -98,6 +102,8 @@ def refuse_at_slave(
         return refuse
 
     unavailable = acting_or_slave(ResponseCode.SERVICE_NOT_AVAILABLE, no_sends)
+    if has_controller:
+        unavailable = _refusing(ResponseCode.SERVICE_NOT_AVAILABLE, _other_master)
     table.replace(_SENDS, lambda _: unavailable)
     no_send_back = acting_or_slave(ResponseCode.SYSTEM_ERROR, no_master)
     table.replace(_SEND_BACKS, lambda _: no_send_back)
@@ -112,6 +118,10 @@ def refuse_at_slave(
         return pull
 
     table.replace(_PULLS, guarded)
+
+
+def _other_master() -> str:
+    return f"{ROLE_CHANGE} another replica is the master: ask for the route"
 
 
 def _refusing(code: ResponseCode, remark: Callable[[], str]) -> Processor:

@@ -12,8 +12,9 @@ Source: CommitLog.calcNeedAckNums, DefaultHAService.inSyncReplicasNums (5.4.0); 
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
+from rocketpy.broker.cluster.membership import Membership
 from rocketpy.broker.replication.config import ReplicationConfig
 from rocketpy.proto.replication.pair_frames import DiskState
 
@@ -25,6 +26,13 @@ NOT_ENOUGH: Final = "in-sync replicas not enough"
 
 _SAMPLES: Final = 30
 """Samples of the end of the log within `slaveTimeout`; a message is released so much later."""
+
+
+class PairKey(NamedTuple):
+    """Key of a replica that has proven its broker id."""
+
+    protocol: str
+    broker_id: int
 
 
 @dataclass(slots=True)
@@ -54,6 +62,9 @@ class Acknowledgements:
         waits: whether sends wait for replicas at all (SYNC_MASTER).
         refuses_early: whether a send is refused when fewer copies than needed are in sync, as
             Apache does with `enableSlaveActingMaster`; otherwise only below `minInSyncReplicas`.
+        membership: of a group with a controller: it names the replicas that are waited for.
+            Messages that these have not confirmed are never released to consumers, because
+            another master may not have them.
 
     Attributes:
         confirmed: see the module; `NO_BOUND` while no replica is needed.
@@ -67,8 +78,10 @@ class Acknowledgements:
         *,
         waits: bool,
         refuses_early: bool = False,
+        membership: Membership | None = None,
     ) -> None:
         self._config = config
+        self._membership = membership
         self._waits = waits
         self._refuses_early = refuses_early
         self._replicas: list[ReplicaProgress] = []
@@ -117,13 +130,17 @@ class Acknowledgements:
         samples, timeout_ms = self._samples, self._config.slave_timeout
         if not samples or now_ms - samples[-1][0] >= timeout_ms // _SAMPLES:
             samples.append((now_ms, appended))
-        while samples and now_ms - samples[0][0] >= timeout_ms:
+        while samples and self._membership is None and now_ms - samples[0][0] >= timeout_ms:
             self.released = max(self.released, samples.popleft()[1])
         self._update()
 
     def configure(self, config: ReplicationConfig) -> None:
         """Apply changed settings."""
         self._config = config
+        self._update()
+
+    def membership_changed(self) -> None:
+        """Apply what the membership says now."""
         self._update()
 
     # -- what follows from them --------------------------------------------------------------
@@ -145,6 +162,9 @@ class Acknowledgements:
         """Number of copies that a send waits for, the master's included."""
         if not self._waits:
             return 1
+        named = self._named
+        if named is not None:
+            return len(named) + 1
         needed = self._config.in_sync_replicas
         if self._config.enable_auto_in_sync_replicas:
             needed = max(min(needed, self.in_sync_count), self._config.min_in_sync_replicas)
@@ -153,6 +173,9 @@ class Acknowledgements:
     @property
     def can_confirm(self) -> bool:
         """Whether enough connected replicas write what they receive."""
+        named = self._named
+        if named is not None:
+            return named <= self._confirmed_by_id().keys()
         return len(self._confirmed_by_key()) + 1 >= self.needed
 
     @property
@@ -166,6 +189,8 @@ class Acknowledgements:
         """Why a send is refused before it is stored; None if it may be stored."""
         if not self._waits:
             return None
+        if self._membership is not None:
+            return self._membership.send_refusal()
         floor = self._config.min_in_sync_replicas
         if self._refuses_early:
             floor = max(floor, self.needed)
@@ -185,11 +210,37 @@ class Acknowledgements:
                 found[each.key] = max(found.get(each.key, 0), each.confirmed)
         return found
 
+    @property
+    def needs_lease(self) -> bool:
+        """Whether each acknowledgement depends on the master's lease."""
+        return self._membership is not None and self._named is None
+
+    @property
+    def _named(self) -> frozenset[int] | None:
+        return None if self._membership is None else self._membership.needed()
+
+    def _confirmed_by_id(self) -> dict[int, int]:
+        """Return the part that each replica with a proven broker id confirms."""
+        found = self._confirmed_by_key()
+        return {key.broker_id: end for key, end in found.items() if isinstance(key, PairKey)}
+
     def _update(self) -> None:
+        if self._membership is not None and not self._membership.may_acknowledge():
+            self.confirmed = self.confirmed_end
+            return
+        named = self._named
+        if named:
+            confirmed_by_id = self._confirmed_by_id()
+            if named <= confirmed_by_id.keys():
+                lowest = min(confirmed_by_id[each] for each in named)
+                self.confirmed_end = max(self.confirmed_end, lowest)
+            self.confirmed = self.confirmed_end
+            return
         needed = self.needed
         if needed <= 1:
             self.confirmed_end = max(self.confirmed_end, self._appended)
-            self.confirmed = NO_BOUND
+            # A lease has to be checked for each message, also after the process was suspended.
+            self.confirmed = self.confirmed_end if self.needs_lease else NO_BOUND
             return
         confirmed = sorted(self._confirmed_by_key().values(), reverse=True)
         if len(confirmed) >= needed - 1:

@@ -9,6 +9,8 @@ from typing import Any, Final
 import structlog
 
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
+from rocketpy.broker.cluster.master_address import MasterAddress
+from rocketpy.broker.cluster.membership import Membership
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.feature import Feature
 from rocketpy.broker.replication.acknowledgements import Acknowledgements
@@ -72,6 +74,7 @@ class ReplicationNeeds:
         new_nonce: returns 32 fresh random bytes.
         max_message_bytes: returns `maxMessageSize`.
         refuses_early: see `Acknowledgements`.
+        membership: of a group with a controller.
     """
 
     config: ReplicationConfig
@@ -89,6 +92,7 @@ class ReplicationNeeds:
     new_nonce: Callable[[], bytes]
     max_message_bytes: Callable[[], int]
     refuses_early: bool = False
+    membership: Membership | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +104,20 @@ class ReplicationSettings:
         tls: certificate of a slave, and authorities of masters (haTlsEnable).
         network: listens and connects; None uses sockets.
         new_nonce: returns 32 fresh random bytes.
+        membership: of a group with a controller.
     """
 
     config: ReplicationConfig = field(default_factory=ReplicationConfig)
     tls: TlsClientConfig = field(default_factory=TlsClientConfig)
     network: Network | None = None
     new_nonce: Callable[[], bytes] = _random_nonce
+    membership: Membership | None = None
+
+    def master_address(self) -> MasterAddress:
+        """Return the known addresses of a slave's master."""
+        if self.membership is not None:
+            return MasterAddress(master_address=self.membership.master_address)
+        return MasterAddress(self.config.ha_master_address)
 
 
 class Replication:
@@ -140,8 +152,12 @@ class Replication:
         file_bytes = store_config.mapped_file_size_commit_log
         sizes = file_bytes, needs.max_message_bytes
         self._log = StoreLog(needs.store, *sizes)
+        if needs.membership is not None:
+            self._log.current_epochs = needs.membership.epochs
         if store_config.broker_role == _SLAVE:
             copy = LogCopy(needs.store, *sizes, confirms_disk=store_config.is_sync_flush)
+            if needs.membership is not None:
+                copy.current_epochs = needs.membership.epochs
             self._log = copy
             self.client = self._build_client(copy)
         else:
@@ -155,6 +171,11 @@ class Replication:
             client=self.client,
             has_pair_protocol=config.has_pair_protocol,
         )
+
+    @property
+    def has_controller(self) -> bool:
+        """Whether a controller names the master of the group."""
+        return self._needs.membership is not None
 
     @property
     def send_refusal(self) -> str | None:
@@ -265,7 +286,10 @@ class Replication:
             log=self._log,
             replicas=needs.store.replicas,
             acknowledgements=Acknowledgements(
-                needs.config, waits=waits, refuses_early=needs.refuses_early
+                needs.config,
+                waits=waits,
+                refuses_early=needs.refuses_early,
+                membership=needs.membership,
             ),
             clock=needs.clock,
             timer=needs.timer,
@@ -284,6 +308,7 @@ class Replication:
             ask_protocol=self._ask_protocol,
             clock=needs.clock,
             new_nonce=needs.new_nonce,
+            membership=needs.membership,
         )
 
     async def _ask_protocol(self, address: str) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from rocketpy.broker.cluster.membership import Membership
 from rocketpy.broker.replication.config import ReplicationConfig
 from rocketpy.broker.replication.handshake import PairIdentity
 from rocketpy.broker.replication.master_link import LinkEnd, MasterLink
@@ -32,6 +33,7 @@ from rocketpy.runtime.clock import Clock
 logger: Any = structlog.get_logger(__name__)
 
 _CONNECT_S: Final = 5.0
+_ELECTED_PAUSE_MS: Final = 20
 
 
 class MasterAddresses(Protocol):
@@ -61,6 +63,7 @@ class HaClient:
         ask_protocol: asks the ordinary port of a master for `pairProtocol`; 0 if it has none.
         clock: time.
         new_nonce: returns 32 fresh random bytes.
+        membership: of a group with a controller.
 
     Attributes:
         state: state of the slave.
@@ -79,8 +82,12 @@ class HaClient:
         ask_protocol: Callable[[str], Awaitable[int]],
         clock: Clock,
         new_nonce: Callable[[], bytes],
+        membership: Membership | None = None,
     ) -> None:
-        self.state: ReplicaState = ReplicaState()
+        # A master that was just elected is about to listen.
+        self.state: ReplicaState = (
+            ReplicaState() if membership is None else ReplicaState(first_pause_ms=_ELECTED_PAUSE_MS)
+        )
         self.link: MasterLink | None = None
         self._config = config
         self._identity = identity
@@ -91,6 +98,7 @@ class HaClient:
         self._ask_protocol = ask_protocol
         self._clock = clock
         self._new_nonce = new_nonce
+        self._membership = membership
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -168,6 +176,7 @@ class HaClient:
             nonce=self._new_nonce(),
             on_event=self._on,
             on_data=self.state.data_arrived,
+            membership=self._membership,
         )
         tls = self._tls if is_pair else None
         async with asyncio.timeout(_CONNECT_S):

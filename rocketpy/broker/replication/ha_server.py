@@ -311,6 +311,18 @@ class HaServer(Acceptor[ReplicaConnection]):
         """Publish what a report has changed."""
         self._publish()
 
+    def membership_changed(self) -> None:
+        """Apply what the membership of the group says now: needed replicas, lease, refusal."""
+        self.acknowledgements.advance(self.log.end_phy_offset, self.now_ms())
+        self.acknowledgements.membership_changed()
+        self._publish()
+
+    @property
+    def acknowledged_end(self) -> int:
+        """End of the part of the log that may have been acknowledged so far."""
+        confirmed = self._replicas.confirmed
+        return self.log.end_phy_offset if confirmed is None else confirmed
+
     def closed(self, connection: ReplicaConnection) -> None:
         """Forget a connection."""
         self._evicted.discard(connection)
@@ -339,6 +351,8 @@ class HaServer(Acceptor[ReplicaConnection]):
     def _send_all(self) -> None:
         # First: a message that is stored from here on needs another call.
         self._is_woken = False
+        if self.acknowledgements.needs_lease:
+            self.membership_changed()
         for connection in self.connections:
             if connection.is_streaming:
                 connection.send()

@@ -14,7 +14,8 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from rocketpy.errors import BadFrameError
+from rocketpy.errors import BadFrameError, StoreFormatError
+from rocketpy.proto.replication.epochs import Epoch, Epochs, check_epochs, equal_end
 from rocketpy.proto.replication.pair_frames import (
     MAX_SAMPLES,
     MAX_TAIL_BYTES,
@@ -63,6 +64,11 @@ class ComparedLog(Protocol):
     @property
     def file_bytes(self) -> int:
         """Length of a file."""
+        ...
+
+    @property
+    def epochs(self) -> Epochs:
+        """Epoch list; empty without a controller."""
         ...
 
     @property
@@ -142,6 +148,17 @@ class Refused:
     is_proven: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Diverged:
+    """Result of a slave's handshake: its log is longer than the part that the master has.
+
+    Attributes:
+        end: end of the common part, by the epoch lists of both.
+    """
+
+    end: int
+
+
 class MasterHandshake:
     """Master's side of one handshake.
 
@@ -214,6 +231,7 @@ class MasterHandshake:
             file=log.file_bytes,
             proof=b"",
             tail=log.tail_bytes,
+            epochs=[(each.number, each.start) for each in log.epochs],
         )
         self._challenge = encode_body(challenge)
         proof = _proof(self._identity.secret, _MASTER, hello, self._challenge)
@@ -298,6 +316,20 @@ class MasterHandshake:
         return None if reaches_end else max(offset, start)
 
 
+def epochs_of(challenge: Challenge) -> Epochs:
+    """Return the epoch list of a master.
+
+    Raises:
+        BadFrameError: its order is wrong.
+    """
+    epochs = tuple(Epoch(*each) for each in challenge.epochs)
+    try:
+        check_epochs(epochs)
+    except StoreFormatError as error:
+        raise BadFrameError(f"the master's epoch list is wrong: {error}") from error
+    return epochs
+
+
 def _refuse(code: Refusal, text: str, offset: int = -1) -> Refuse:
     return Refuse(code=code, offset=offset, text=text)
 
@@ -344,7 +376,7 @@ class SlaveHandshake:
         self.challenge: Challenge | None = None
         self.master_tags: FrameTags | None = None
         self.slave_tags: FrameTags | None = None
-        self.result: Accepted | Refused | None = None
+        self.result: Accepted | Refused | Diverged | None = None
 
     def start(self) -> bytes:
         """Return the first bytes to send."""
@@ -390,6 +422,9 @@ class SlaveHandshake:
             self.result = Refused(refusal, self._hello, is_proven=False)
             return b""
         self.challenge = challenge
+        self.result = self._compare_epochs(challenge)
+        if self.result is not None:
+            return b""
         # One read may bring ACCEPT together with much of the log.
         self._reader.expect_frames()
         start = max(self._hello.min, challenge.min)
@@ -400,6 +435,22 @@ class SlaveHandshake:
         answer = Proof(proof=b"", samples=list(samples))
         proof = _proof(secret, _SLAVE, hello, signed, encode_body(answer))
         return encode_handshake(msgspec.structs.replace(answer, proof=proof))
+
+    def _compare_epochs(self, challenge: Challenge) -> Refused | Diverged | None:
+        """Return why the log cannot be continued by the master's; None if it can.
+
+        An empty log, and one that was written without a controller, has no epochs: the samples
+        decide alone.
+        """
+        hello, own = self._hello, self._log.epochs
+        if not own or not challenge.epochs or hello.end <= hello.min:
+            return None
+        epochs = epochs_of(challenge)
+        end = equal_end(own, hello.end, epochs, challenge.end)
+        if end is None:
+            text = "no epoch of this log is in the epoch list of the master"
+            return Refused(_refuse(Refusal.DIFFERENT_LOG, text, hello.min), hello)
+        return Diverged(end) if end < hello.end else None
 
     def _accept(self, message: Accept) -> None:
         hello, file_bytes = self._hello, self._log.file_bytes

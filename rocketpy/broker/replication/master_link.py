@@ -9,8 +9,16 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 import structlog
 
+from rocketpy.broker.cluster.membership import Membership
 from rocketpy.broker.replication.config import ReplicationConfig
-from rocketpy.broker.replication.handshake import Accepted, PairIdentity, Refused, SlaveHandshake
+from rocketpy.broker.replication.handshake import (
+    Accepted,
+    Diverged,
+    PairIdentity,
+    Refused,
+    SlaveHandshake,
+    epochs_of,
+)
 from rocketpy.broker.replication.replica_state import Event
 from rocketpy.broker.replication.store_log import LogCopy
 from rocketpy.errors import RocketPyError
@@ -67,6 +75,7 @@ class MasterLink(asyncio.Protocol):
         nonce: 32 fresh random bytes.
         on_event: receives the events of the slave's state, with reasons.
         on_data: called when the first part or heartbeat arrives.
+        membership: of a group with a controller.
 
     Attributes:
         ended: done when the connection is over.
@@ -89,6 +98,7 @@ class MasterLink(asyncio.Protocol):
         nonce: bytes,
         on_event: Callable[[Event, str], object],
         on_data: Callable[[], None],
+        membership: Membership | None = None,
     ) -> None:
         self.ha_address: str = ha_address
         self.is_pair: bool = is_pair
@@ -104,6 +114,7 @@ class MasterLink(asyncio.Protocol):
         self._nonce = nonce
         self._on_event = on_event
         self._on_data = on_data
+        self._membership = membership or Membership()
         self._transport: asyncio.Transport | None = None
         self._handshake: SlaveHandshake | None = None
         self._feed: Callable[[bytes], list[Any]]
@@ -196,10 +207,16 @@ class MasterLink(asyncio.Protocol):
         result = handshake.result
         if isinstance(result, Refused):
             self._end(LinkEnd(result.refusal.text, Refusal(result.refusal.code)))
+        elif isinstance(result, Diverged):
+            text = f"the log must be cut at {result.end}, where the master's continues differently"
+            self._end(LinkEnd(text, Refusal.DIFFERENT_LOG))
+            self._membership.on_diverged(result.end)
         elif isinstance(result, Accepted):
             assert handshake.challenge is not None
             # Before the first byte of the master's log: an empty log takes the identity with it.
             self._copy.adopt(handshake.challenge.log)
+            if handshake.challenge.epochs:
+                self._membership.on_followed(epochs_of(handshake.challenge))
             self._feed = pair_frames.DataReader(handshake.master_tags).feed
             self._on_event(Event.ACCEPTED, "")
             self._is_streaming = True

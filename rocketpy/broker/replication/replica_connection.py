@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, cast
 
 import structlog
 
-from rocketpy.broker.replication.acknowledgements import Acknowledgements, ReplicaProgress
+from rocketpy.broker.replication.acknowledgements import Acknowledgements, PairKey, ReplicaProgress
 from rocketpy.broker.replication.config import ReplicationConfig
 from rocketpy.broker.replication.handshake import (
     Accepted,
@@ -276,7 +276,7 @@ class ReplicaConnection(AcceptedProtocol):
             reader = pair_frames.ReportReader(handshake.slave_tags)
             tags = handshake.master_tags
             self._start(
-                ("pair", result.hello.id),
+                PairKey("pair", result.hello.id),
                 start=result.start,
                 max_frame_bytes=pair_frames.MAX_PART_BYTES,
                 head=lambda offset, part: self._pair_head(offset, part, tags),

@@ -111,12 +111,14 @@ class ReplicaState:
         state: current state.
         reason: why the last connection ended, or was refused; empty while there is none.
         is_new: whether the last event changed the state or the reason: then it is logged.
+        first_pause_ms: first pause before another attempt to connect.
     """
 
     state: State = State.NO_MASTER
     reason: str = ""
     is_new: bool = False
-    _pause_ms: int = FIRST_PAUSE_MS
+    first_pause_ms: int = FIRST_PAUSE_MS
+    _pause_ms: int = 0
     _refused_as: tuple[State, str] | None = None
 
     @property
@@ -148,9 +150,10 @@ class ReplicaState:
 
     def pause_ms(self) -> int:
         """Return the pause before the next attempt; it doubles until data arrives."""
-        pause_ms, self._pause_ms = self._pause_ms, min(2 * self._pause_ms, LONGEST_PAUSE_MS)
+        pause_ms = self._pause_ms or self.first_pause_ms
+        self._pause_ms = min(2 * pause_ms, LONGEST_PAUSE_MS)
         return pause_ms
 
     def data_arrived(self) -> None:
         """Begin with short pauses again: the master serves this slave."""
-        self._pause_ms = FIRST_PAUSE_MS
+        self._pause_ms = 0

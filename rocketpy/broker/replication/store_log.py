@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 from rocketpy.broker.replication.handshake import Sample
 from rocketpy.errors import BadFrameError, ResourceShortError, StoreReadOnlyError
+from rocketpy.proto.replication.epochs import Epochs
 from rocketpy.proto.replication.pair_frames import MAX_TAIL_BYTES, DiskState, Report
 
 _USUAL_TAIL_BYTES: Final = 5 << 20
@@ -19,6 +20,11 @@ class ReplicaOffsets(Protocol):
 
     on_wait: list[Callable[[], None]]
     timeout_ms: int
+
+    @property
+    def confirmed(self) -> int | None:
+        """End of the log on enough replicas; None when none is waited for."""
+        ...
 
     def confirm(self, phy_offset: int) -> None:
         """Report that enough replicas have the log up to an offset."""
@@ -105,6 +111,10 @@ class ReplicatedStore(Protocol):
         ...
 
 
+def _no_epochs() -> Epochs:
+    return ()
+
+
 class StoreLog:
     """Log of a store, for the handshake and the transfer.
 
@@ -112,6 +122,11 @@ class StoreLog:
         store: the store.
         file_bytes: length of a log file.
         max_message_bytes: returns `maxMessageSize`.
+
+    Attributes:
+        file_bytes: as given.
+        part: returns bytes of the log from an offset on, never across the end of a file.
+        current_epochs: returns the epoch list, in a group with a controller.
     """
 
     def __init__(
@@ -124,6 +139,12 @@ class StoreLog:
         self.file_bytes: int = file_bytes
         self._max_message_bytes = max_message_bytes
         self.part: Callable[[int, int], memoryview | None] = store.log_part
+        self.current_epochs: Callable[[], Epochs] = _no_epochs
+
+    @property
+    def epochs(self) -> Epochs:
+        """Epoch list; empty without a controller."""
+        return self.current_epochs()
 
     @property
     def identity(self) -> str:

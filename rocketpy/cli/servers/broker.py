@@ -27,18 +27,23 @@ from rocketpy.terminal.error_exit import run_command
 
 if TYPE_CHECKING:
     from rocketpy.broker.broker import Broker
+    from rocketpy.broker.failover.replica_node import ReplicaNode
+
+_MIN_COPIES = "minInSyncReplicas"
 
 
 def broker_classes() -> list[type]:
     """Return the configuration classes of a broker.conf."""
     # Imported here and below, so that --help does not load a broker.
     from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415
+    from rocketpy.broker.failover.config import FailoverConfig  # noqa: PLC0415
     from rocketpy.broker.replication.config import ReplicationConfig  # noqa: PLC0415
     from rocketpy.remoting.config import RemotingServerConfig, TlsClientConfig  # noqa: PLC0415
     from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415
 
     return [
         BrokerConfig,
+        FailoverConfig,
         MessageStoreConfig,
         RemotingServerConfig,
         ReplicationConfig,
@@ -73,7 +78,18 @@ def load_config(
     sources = Sources.from_file(
         path, environ=environ, overrides=overrides, defaults=weakest, accepted=accepted
     )
-    return load_with_live_file(sources, broker_classes(), _live_file)
+    loaded = load_with_live_file(sources, broker_classes(), _live_file)
+    if not _has_controller(loaded) or _MIN_COPIES in weakest:
+        return loaded
+    # One copy would be lost with the master that a controller replaces.
+    weakest[_MIN_COPIES] = "2"
+    return load_config(path, overrides, environ, weakest, accepted)
+
+
+def _has_controller(loaded: ConfigSet) -> bool:
+    from rocketpy.broker.failover.config import FailoverConfig  # noqa: PLC0415 - as above
+
+    return loaded.get(FailoverConfig).enable_controller_mode
 
 
 def _live_file(loaded: ConfigSet) -> Path:
@@ -112,6 +128,29 @@ def build_broker(
         replication=ReplicationSettings(
             config=loaded.get(ReplicationConfig), tls=loaded.get(TlsClientConfig)
         ),
+    )
+
+
+def build_replica(loaded: ConfigSet) -> "ReplicaNode":
+    """Make the replica of a loaded configuration with `enableControllerMode=true`."""
+    from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415
+    from rocketpy.broker.failover.config import FailoverConfig  # noqa: PLC0415
+    from rocketpy.broker.failover.replica_node import NodeSettings, ReplicaNode  # noqa: PLC0415
+    from rocketpy.broker.replication.config import ReplicationConfig  # noqa: PLC0415
+    from rocketpy.broker.replication.feature import ReplicationSettings  # noqa: PLC0415
+    from rocketpy.remoting.config import RemotingServerConfig, TlsClientConfig  # noqa: PLC0415
+    from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415
+
+    return ReplicaNode(
+        NodeSettings(
+            broker=loaded.get(BrokerConfig),
+            store=loaded.get(MessageStoreConfig),
+            failover=loaded.get(FailoverConfig),
+            replication=ReplicationSettings(
+                config=loaded.get(ReplicationConfig), tls=loaded.get(TlsClientConfig)
+            ),
+            server=loaded.get(RemotingServerConfig),
+        )
     )
 
 
@@ -167,6 +206,15 @@ def command(  # noqa: PLR0913 - one argument an option
     config = loaded.get(BrokerConfig).operation
     limiter = start_logs(log_options, config.log_level)
     report_configuration({"broker": loaded}, strict=strict_config)
+    if _has_controller(loaded):
+        node = build_replica(loaded)
+        operation = Operation(
+            config=config,
+            limiter=limiter,
+            settings=lambda: [] if node.broker is None else [node.broker.parts.configs],
+            not_ready=node.not_ready,
+        )
+        return run_server(node, lambda: {"broker": node.address, "role": "replica"}, operation)
     broker = build_broker(loaded, start_empty=start_empty)
     operation = Operation(
         config=config,

@@ -101,7 +101,7 @@ def command(
     check_config: bool,
     accepted: tuple[str, ...],
 ) -> int:
-    """Run a controller: it names the master of each broker group, and elects another one."""
+    """Run a controller, which names the master of each broker group, and elects another one."""
     collect_seldom()
     settings = [*overrides, *log_options.overrides]
     load = partial(load_config, config_path, settings, port=port, accepted=accepted)

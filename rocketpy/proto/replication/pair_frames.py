@@ -24,6 +24,7 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 import msgspec
 
 from rocketpy.errors import BadFrameError, FrameTooLongError
+from rocketpy.proto.replication.epochs import MAX_EPOCHS
 from rocketpy.proto.replication.part_reader import PartReader
 
 PREAMBLE: Final = b"\xffROCKPY\x01"
@@ -112,6 +113,7 @@ class Challenge(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         tail: least size of the last sample, so that it holds the last record whole; 0: as usual.
+        epochs: epoch list of the log, as pairs of number and start; empty without a controller.
     """
 
     nonce: _Nonce
@@ -121,6 +123,7 @@ class Challenge(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     file: _Offset
     proof: _Proof
     tail: _Offset = 0
+    epochs: Annotated[list[tuple[_Offset, _Offset]], msgspec.Meta(max_length=MAX_EPOCHS)] = []
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):

@@ -167,16 +167,7 @@ REFUSALS: Final[Mapping[str, Refusal]] = MappingProxyType(
             "the same name",
             "run one member, as a master with a new store directory, and remove the key",
         ),
-        "enableControllerMode": Refusal(
-            _OFF,
-            "RocketPy's broker cannot join a controller: each broker of the set would be an "
-            "unreplicated master",
-            _COPIES_ADVICE,
-        ),
-        **_both(
-            "duplicationEnable allAckInSyncStateSet",
-            Refusal(_OFF, _COPIES, _COPIES_ADVICE),
-        ),
+        "duplicationEnable": Refusal(_OFF, _COPIES, _COPIES_ADVICE),
         # In which cluster the broker appears.
         **_both(
             "fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup",

@@ -24,12 +24,13 @@ _COMPACTED: Final = "compactionLog"
 _EPOCHS: Final = ("epochFileCheckpoint", "epochFileCheckpoint.bak")
 
 
-def check_kind(root: Path, files: StoreFiles) -> None:
+def check_kind(root: Path, files: StoreFiles, *, has_controller: bool = False) -> None:
     """Reject a directory of a store of another kind; change nothing.
 
     Args:
         root: the store directory; may be missing.
         files: the file system.
+        has_controller: whether a controller decides that this process may use the directory.
 
     Raises:
         StoreFormatError: it is such a directory.
@@ -69,10 +70,10 @@ def check_kind(root: Path, files: StoreFiles) -> None:
             f"to give up those that the commit log no longer has, move {compacted.parent} out of "
             "the store"
         )
-    for name in _EPOCHS:
+    for name in () if has_controller else _EPOCHS:
         if files.exists(root / name) and files.size_bytes(root / name):
             raise StoreFormatError(
-                f"{root / name}: a controller of Apache manages this store (enableControllerMode), "
+                f"{root / name}: a controller manages this store (enableControllerMode), "
                 "and another replica may be its master with newer messages. To use it without "
                 "copies: stop all replicas, take the directory of the last master, and move "
                 f"{', '.join(_EPOCHS)} out of it"

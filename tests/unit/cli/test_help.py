@@ -52,6 +52,7 @@ def test_commands_of_clients_have_the_common_options(path: tuple[str, ...]) -> N
         "completion",
         "context",
         "namesrv",
+        "controller",
         "run",
         "standalone",
         "store",

@@ -21,7 +21,7 @@ from rocketpy.proto.perm import PERM_WRITE
 from rocketpy.proto.record.sys_flag import MULTI_TAGS, TRANSACTION_MASK
 from rocketpy.proto.topic_names import RETRY_PREFIX
 from rocketpy.proto.validators import check_topic
-from rocketpy.proto.wire.codes import ResponseCode
+from rocketpy.proto.wire.codes import ROLE_CHANGE, ResponseCode
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import PutMessageStatus
 
@@ -134,7 +134,9 @@ class SendAdmission:
         """Check a send to a topic without a simple policy, and cache the policy."""
         config = self._config
         if self._refusal is not None:
-            return Refusal(ResponseCode.SYSTEM_ERROR, self._refusal)
+            is_short = self._refusal.startswith(ROLE_CHANGE)
+            code = ResponseCode.SERVICE_NOT_AVAILABLE if is_short else ResponseCode.SYSTEM_ERROR
+            return Refusal(code, self._refusal)
         opens_ms = config.start_accept_send_request_time_stamp
         if opens_ms > self._clock.time_ms():
             return Refusal(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {opens_ms}")

@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from rocketpy.broker.replication.acknowledgements import NO_BOUND, NOT_ENOUGH, Acknowledgements
+from rocketpy.broker.cluster.membership import Membership
+from rocketpy.broker.replication.acknowledgements import (
+    NO_BOUND,
+    NOT_ENOUGH,
+    Acknowledgements,
+    PairKey,
+)
 from rocketpy.broker.replication.config import ReplicationConfig
 from rocketpy.proto.replication.pair_frames import DiskState
 
@@ -179,3 +185,79 @@ def test_changed_settings_apply_at_once() -> None:
 
     found.configure(ReplicationConfig(in_sync_replicas=3))
     assert found.confirmed == 90
+
+
+class Group:
+    """Membership that a test changes."""
+
+    def __init__(self, *needed: int) -> None:
+        self.needed: frozenset[int] | None = frozenset(needed)
+        self.may_acknowledge = True
+        self.refusal: str | None = None
+
+    def acks(self) -> Acknowledgements:
+        membership = Membership(
+            needed=lambda: self.needed,
+            may_acknowledge=lambda: self.may_acknowledge,
+            send_refusal=lambda: self.refusal,
+        )
+        return Acknowledgements(ReplicationConfig(), waits=True, membership=membership)
+
+
+def test_master_of_a_group_confirms_what_all_named_replicas_have() -> None:
+    found = Group(2, 3).acks()
+    two, three = (found.add(PairKey("pair", number), 0) for number in (2, 3))
+    found.report(two, 90, 90, W, 0)
+    found.report(three, 70, 70, W, 0)
+    assert (found.confirmed, found.needed) == (70, 3)
+    # Another one does not stand in for a named one.
+    found.report(found.add(PairKey("pair", 4), 0), 90, 90, W, 0)
+    found.remove(three)
+    found.report(two, 95, 95, W, 0)
+    assert (found.confirmed, found.can_confirm) == (70, False)
+
+
+def test_replica_of_the_classic_protocol_is_never_a_named_one() -> None:
+    found = Group(2).acks()
+    found.report(found.add(("classic", 2), 0), 90, 90, W, 0)
+    assert found.confirmed == 0
+
+
+def test_master_alone_in_its_set_waits_for_none_and_for_the_first_that_joins() -> None:
+    group = Group()
+    found = group.acks()
+    found.advance(100, 0)
+    assert found.confirmed == NO_BOUND
+    group.needed = frozenset({2})
+    found.membership_changed()
+    assert found.confirmed == 100
+
+
+def test_messages_of_a_group_are_never_released_without_their_copies() -> None:
+    found = Group(2).acks()
+    for now_ms in range(0, 20_000, 100):
+        found.advance(100, now_ms)
+    assert (found.released, found.confirmed) == (0, 0)
+
+
+def test_master_without_lease_confirms_nothing_more() -> None:
+    group = Group()
+    group.needed = None
+    found = group.acks()
+    found.advance(100, 0)
+    # Bounded, because each message needs the lease.
+    assert (found.confirmed, found.needs_lease) == (100, True)
+    group.may_acknowledge = False
+    found.advance(200, 0)
+    assert found.confirmed == 100
+    group.may_acknowledge = True
+    found.advance(200, 0)
+    assert found.confirmed == 200
+
+
+def test_refusal_of_a_group_is_that_of_its_membership() -> None:
+    group = Group(2)
+    found = group.acks()
+    assert found.refusal is None
+    group.refusal = "no"
+    assert found.refusal == "no"

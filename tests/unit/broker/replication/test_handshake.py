@@ -8,6 +8,7 @@ import pytest
 
 from rocketpy.broker.replication.handshake import (
     Accepted,
+    Diverged,
     MasterHandshake,
     PairIdentity,
     Refused,
@@ -15,6 +16,7 @@ from rocketpy.broker.replication.handshake import (
 )
 from rocketpy.broker.replication.store_log import StoreLog
 from rocketpy.errors import BadFrameError, FrameTooLongError
+from rocketpy.proto.replication.epochs import Epoch
 from rocketpy.proto.replication.pair_frames import (
     PREAMBLE,
     Accept,
@@ -379,3 +381,51 @@ def test_last_sample_is_larger_only_where_records_may_be() -> None:
     assert log_of(FakeStore(), 4 << 20).tail_bytes == 0
     assert log_of(FakeStore(), 6 << 20).tail_bytes == (6 << 20) + (64 << 10)
     assert log_of(FakeStore(), 1 << 40).tail_bytes == 64 << 20
+
+
+def with_epochs(store: FakeStore, *epochs: tuple[int, int]) -> StoreLog:
+    log = StoreLog(store, FILE_BYTES)
+    log.current_epochs = lambda: tuple(Epoch(*each) for each in epochs)
+    return log
+
+
+def shake_logs(master_log: StoreLog, slave_log: StoreLog) -> tuple[object, object]:
+    one = MasterHandshake(MASTER, master_log, nonce=b"m" * 32, is_taken=lambda _: False)
+    other = SlaveHandshake(SLAVE, slave_log, nonce=b"s" * 32)
+    return shake(one, other), other.result
+
+
+def test_slave_whose_log_is_longer_than_the_common_epochs_is_to_be_cut_there() -> None:
+    master_log = with_epochs(FakeStore(TEXT), (1, 0), (3, 100))
+    other = TEXT[:100] + b"!" * 60
+    found, at_slave = shake_logs(master_log, with_epochs(FakeStore(other), (1, 0), (2, 100)))
+    assert found is None
+    assert at_slave == Diverged(100)
+
+
+def test_slave_that_continues_the_epochs_of_the_master_is_accepted() -> None:
+    master_log = with_epochs(FakeStore(TEXT), (1, 0), (3, 100))
+    for slave_epochs in [((1, 0),), ((1, 0), (2, 100))]:
+        found, _ = shake_logs(master_log, with_epochs(FakeStore(TEXT[:100]), *slave_epochs))
+        assert isinstance(found, Accepted)
+        assert found.start == 100
+
+
+def test_slave_without_epochs_is_compared_by_samples() -> None:
+    master_log = with_epochs(FakeStore(TEXT), (1, 0))
+    found, _ = shake_logs(master_log, StoreLog(FakeStore(TEXT[:300]), FILE_BYTES))
+    assert isinstance(found, Accepted)
+    found, _ = shake_logs(master_log, StoreLog(FakeStore(b"!" * 300), FILE_BYTES))
+    assert refusal(found) is Refusal.DIFFERENT_LOG
+
+
+def test_slave_without_a_common_epoch_is_refused() -> None:
+    master_log = with_epochs(FakeStore(TEXT), (4, 0))
+    _, at_slave = shake_logs(master_log, with_epochs(FakeStore(TEXT[:100]), (1, 0)))
+    assert refusal(at_slave) is Refusal.DIFFERENT_LOG
+
+
+def test_epoch_list_in_a_wrong_order_is_a_bad_frame() -> None:
+    master_log = with_epochs(FakeStore(TEXT), (4, 0), (3, 9))
+    with pytest.raises(BadFrameError, match="epoch list"):
+        shake_logs(master_log, with_epochs(FakeStore(TEXT[:100]), (1, 0)))

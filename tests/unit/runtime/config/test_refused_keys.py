@@ -42,9 +42,7 @@ DANGEROUS = [
     "objectStoreEndpoint=https://s3.example.org",
     "objectStoreBucket=messages",
     "enableDLegerCommitLog=true",
-    "enableControllerMode=true",
     "duplicationEnable=true",
-    "allAckInSyncStateSet=true",
     "enableLmq=true",
     "enableMultiDispatch=true",
     "enableConsumeQueueExt=true",
@@ -90,7 +88,6 @@ def test_accepted_value_is_a_warning(line: str) -> None:
         "authenticationEnabled=",
         "storeType=default",
         "storePathCommitLog=/data/commitlog",
-        "enableControllerMode=False",
         "messageStorePlugIn=",
         "tieredStorageLevel=DISABLE",
         "tieredStoreFilePath=",
@@ -130,8 +127,8 @@ def test_refused_value_that_another_source_replaces_is_accepted() -> None:
         load(Sources(text="aclEnable=false", overrides=["aclEnable=true"]), BROKER)
 
 
-def test_name_server_refuses_a_controller_and_access_control() -> None:
-    for line in ("enableControllerMode=true", "authenticationEnabled=true"):
+def test_name_server_refuses_copies_and_access_control() -> None:
+    for line in ("enableDLegerCommitLog=true", "authenticationEnabled=true"):
         with pytest.raises(ConfigError, match="is not supported"):
             load(Sources(text=line, name="n.conf"), [NamesrvConfig])
 

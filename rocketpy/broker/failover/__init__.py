@@ -1,0 +1,1 @@
+"""Fail-over: a broker of a group whose master is elected by a controller."""

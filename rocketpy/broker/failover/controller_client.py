@@ -1,0 +1,324 @@
+"""Calls of a replica to the controllers of its group; finds the one that leads.
+
+Source: BrokerOuterAPI, ReplicasManager (5.4.0)
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import structlog
+
+from rocketpy.broker.failover.node_state import MasterInfo
+from rocketpy.errors import BrokerError, RocketPyError
+from rocketpy.proto.bodies.controller import SyncStateSet
+from rocketpy.proto.headers.controller import (
+    AlterSyncStateSetRequestHeader,
+    AlterSyncStateSetResponseHeader,
+    ApplyBrokerIdRequestHeader,
+    ControllerHeartbeatRequestHeader,
+    ControllerHeartbeatResponseHeader,
+    ElectMasterRequestHeader,
+    ElectMasterResponseHeader,
+    GetMetaDataResponseHeader,
+    GetNextBrokerIdRequestHeader,
+    GetNextBrokerIdResponseHeader,
+    GetReplicaInfoRequestHeader,
+    GetReplicaInfoResponseHeader,
+    RegisterBrokerToControllerRequestHeader,
+)
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_request
+from rocketpy.remoting.client import RemotingClient
+
+_log = structlog.get_logger(__name__)
+
+_CALL_MS: Final = 3_000
+
+
+class GroupInfo(NamedTuple):
+    """State of a group, as a controller names it.
+
+    Attributes:
+        master: the master.
+        members: sync-state set; None if the answer has none.
+        set_epoch: epoch of the set.
+    """
+
+    master: MasterInfo
+    members: frozenset[int] | None = None
+    set_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAnswer:
+    """Answer of our controller to a heartbeat; Apache's has none.
+
+    Attributes:
+        info: state of the group; None without one.
+        lease_ms: length of the master's lease, from the time the heartbeat was sent.
+    """
+
+    info: GroupInfo | None = None
+    lease_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaStatus:
+    """Content of a heartbeat.
+
+    Attributes:
+        address: ordinary address of this broker.
+        epoch: epoch of the log: that of the master it is, or follows.
+        end: end of the log.
+        confirmed: end of the part that is confirmed.
+        timeout_ms: silence after which this broker is dead.
+        priority: for elections.
+        needs_all: whether this replica, as a master, waits for the whole set.
+    """
+
+    address: str
+    epoch: int
+    end: int
+    confirmed: int
+    timeout_ms: int
+    priority: int
+    needs_all: bool
+
+
+class ControllerClient:
+    """Calls of one replica.
+
+    Args:
+        client: connections.
+        addresses: addresses of the controllers.
+        cluster: name of the cluster.
+        name: name of the broker group.
+    """
+
+    def __init__(
+        self, client: RemotingClient, addresses: Sequence[str], *, cluster: str, name: str
+    ) -> None:
+        self._client = client
+        self._addresses = tuple(addresses)
+        self._cluster = cluster
+        self._name = name
+        self._leader = ""
+
+    @property
+    def leader(self) -> str:
+        """Address of the controller that led last; empty: unknown."""
+        return self._leader
+
+    # -- calls of one leader -----------------------------------------------------------------
+
+    async def next_id(self) -> int:
+        """Return the id that the next new replica may apply for (1012)."""
+        header = GetNextBrokerIdRequestHeader(cluster_name=self._cluster, broker_name=self._name)
+        response = await self._call(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, header.to_ext())
+        found = GetNextBrokerIdResponseHeader.from_ext(response.ext_fields).next_broker_id
+        return found or 1
+
+    async def apply_id(self, broker_id: int, check_code: str) -> bool:
+        """Apply for an id (1013); return whether it was given."""
+        header = ApplyBrokerIdRequestHeader(
+            cluster_name=self._cluster,
+            broker_name=self._name,
+            applied_broker_id=broker_id,
+            register_check_code=check_code,
+        )
+        response = await self._call(
+            RequestCode.CONTROLLER_APPLY_BROKER_ID,
+            header.to_ext(),
+            allowed=(ResponseCode.CONTROLLER_BROKER_ID_INVALID,),
+        )
+        return response.code == ResponseCode.SUCCESS
+
+    async def register(self, broker_id: int, address: str) -> None:
+        """Register this process (1003)."""
+        header = RegisterBrokerToControllerRequestHeader(
+            cluster_name=self._cluster,
+            broker_name=self._name,
+            broker_id=broker_id,
+            broker_address=address,
+        )
+        await self._call(RequestCode.CONTROLLER_REGISTER_BROKER, header.to_ext())
+
+    async def elect(self, broker_id: int, *, hand_over: int | None = None) -> GroupInfo | None:
+        """Ask for an election (1002); return the group, or None if no replica can be elected.
+
+        Args:
+            broker_id: this replica.
+            hand_over: elect another replica than this one, which is the master of this epoch and
+                acknowledges nothing in it any more.
+        """
+        header = ElectMasterRequestHeader(
+            cluster_name=self._cluster,
+            broker_name=self._name,
+            broker_id=broker_id,
+            rocketpy_hand_over=None if hand_over is None else True,
+            rocketpy_epoch=hand_over,
+        )
+        code = ResponseCode
+        response = await self._call(
+            RequestCode.CONTROLLER_ELECT_MASTER,
+            header.to_ext(),
+            allowed=(
+                code.CONTROLLER_MASTER_STILL_EXIST,
+                code.CONTROLLER_ELECT_MASTER_FAILED,
+                code.CONTROLLER_MASTER_NOT_AVAILABLE,
+                code.CONTROLLER_BROKER_NOT_ALIVE,
+            ),
+        )
+        if response.code not in {code.SUCCESS, code.CONTROLLER_MASTER_STILL_EXIST}:
+            return None
+        found = ElectMasterResponseHeader.from_ext(response.ext_fields)
+        return _group(found, response.body)
+
+    async def alter(
+        self, broker_id: int, epoch: int, members: frozenset[int], set_epoch: int
+    ) -> GroupInfo | None:
+        """Ask for another sync-state set (1001).
+
+        Args:
+            broker_id: this replica, the master.
+            epoch: its epoch.
+            members: the wanted set.
+            set_epoch: epoch of the set that is known so far.
+
+        Returns:
+            The stored set, or None: the request was refused and nothing was stored by it.
+
+        Raises:
+            RocketPyError: no answer; the controller may have stored the set.
+        """
+        header = AlterSyncStateSetRequestHeader(
+            broker_name=self._name, master_broker_id=broker_id, master_epoch=epoch
+        )
+        body = SyncStateSet(set(members), set_epoch).encode()
+        response = await self._call(
+            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, header.to_ext(), body, any_code=True
+        )
+        if response.code != ResponseCode.SUCCESS:
+            _log.info("sync-state set refused", code=response.code, remark=response.remark)
+            return None
+        stored = AlterSyncStateSetResponseHeader.from_ext(response.ext_fields)
+        master = MasterInfo(broker_id, "", epoch)
+        return GroupInfo(master, members, stored.new_sync_state_set_epoch)
+
+    async def replica_info(self) -> GroupInfo | None:
+        """Ask for the master and the set (1004); None for an unknown group."""
+        header = GetReplicaInfoRequestHeader(broker_name=self._name)
+        response = await self._call(
+            RequestCode.CONTROLLER_GET_REPLICA_INFO,
+            header.to_ext(),
+            allowed=(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,),
+        )
+        if response.code != ResponseCode.SUCCESS:
+            return None
+        found = GetReplicaInfoResponseHeader.from_ext(response.ext_fields)
+        return _group(found, response.body)
+
+    # -- calls of all controllers ------------------------------------------------------------
+
+    async def heartbeat(self, broker_id: int, status: ReplicaStatus) -> HeartbeatAnswer:
+        """Send a heartbeat (904) to all controllers, and return the answer of the leader."""
+        header = ControllerHeartbeatRequestHeader(
+            cluster_name=self._cluster,
+            broker_addr=status.address,
+            broker_name=self._name,
+            broker_id=broker_id,
+            epoch=status.epoch,
+            max_offset=status.end,
+            confirm_offset=status.confirmed,
+            heartbeat_timeout_mills=status.timeout_ms,
+            election_priority=status.priority,
+            rocketpy_needs_all=status.needs_all,
+        )
+        fields = header.to_ext()
+
+        async def send(address: str) -> HeartbeatAnswer:
+            request = make_request(RequestCode.BROKER_HEARTBEAT, dict(fields))
+            try:
+                response = await self._client.invoke(address, request, _CALL_MS)
+            except RocketPyError as error:
+                _log.debug("heartbeat failed", controller=address, error=str(error))
+                return HeartbeatAnswer()
+            if response.code != ResponseCode.SUCCESS:
+                return HeartbeatAnswer()
+            found = ControllerHeartbeatResponseHeader.from_ext(response.ext_fields)
+            if found.master_epoch is None:
+                return HeartbeatAnswer()
+            return HeartbeatAnswer(_group(found, response.body), found.lease_ms)
+
+        answers = await asyncio.gather(*(send(each) for each in self._addresses))
+        return next((each for each in answers if each.info is not None), HeartbeatAnswer())
+
+    # -- the leader --------------------------------------------------------------------------
+
+    async def _call(
+        self,
+        code: int,
+        fields: dict[str, str],
+        body: bytes = b"",
+        *,
+        allowed: Sequence[int] = (),
+        any_code: bool = False,
+    ) -> RemotingCommand:
+        """Call the leader; the search is repeated once if it does not lead any more."""
+        for is_last in (False, True):
+            leader = self._leader or await self._find_leader()
+            request = make_request(code, dict(fields), body)
+            try:
+                response = await self._client.invoke(leader, request, _CALL_MS)
+            except RocketPyError:
+                self._leader = ""
+                # Not repeated: the controller may have stored what was asked.
+                raise
+            if response.code == ResponseCode.CONTROLLER_NOT_LEADER:
+                self._leader = ""
+                if not is_last:
+                    continue
+            elif any_code or response.code in {ResponseCode.SUCCESS, *allowed}:
+                return response
+            raise BrokerError.from_code(response.code, response.remark)
+        raise AssertionError("unreachable")
+
+    async def _find_leader(self) -> str:
+        async def ask(address: str) -> str:
+            request = make_request(RequestCode.CONTROLLER_GET_METADATA_INFO)
+            response = await self._client.invoke(address, request, _CALL_MS)
+            if response.code != ResponseCode.SUCCESS:
+                raise BrokerError.from_code(response.code, response.remark)
+            found = GetMetaDataResponseHeader.from_ext(response.ext_fields)
+            return address if found.is_leader else found.controller_leader_address or ""
+
+        answers = await asyncio.gather(*map(ask, self._addresses), return_exceptions=True)
+        failed: list[BaseException] = []
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                failed.append(answer)
+            elif answer:
+                self._leader = answer
+                return answer
+        if failed:
+            raise failed[0]
+        raise BrokerError.from_code(ResponseCode.CONTROLLER_NOT_LEADER, "no controller leads")
+
+
+def _group(
+    header: ElectMasterResponseHeader
+    | GetReplicaInfoResponseHeader
+    | ControllerHeartbeatResponseHeader,
+    body: bytes,
+) -> GroupInfo:
+    master = MasterInfo(
+        header.master_broker_id, header.master_address or "", header.master_epoch or 0
+    )
+    found = SyncStateSet.decode(body) if body else SyncStateSet()
+    set_epoch = getattr(header, "sync_state_set_epoch", None)
+    if set_epoch is None:
+        set_epoch = found.sync_state_set_epoch
+    members = frozenset(found.sync_state_set) if found.sync_state_set else None
+    return GroupInfo(master, members, set_epoch)

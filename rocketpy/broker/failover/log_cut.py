@@ -1,0 +1,38 @@
+"""Cut of a replica's log where the log of its master continues differently.
+
+Source: ours; Apache's truncation moves positions in memory alone.
+"""
+
+from pathlib import Path
+
+import structlog
+
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.store.files.store_files import StoreFiles
+from rocketpy.store.replication.resync import cut, local_log
+
+_log = structlog.get_logger(__name__)
+
+
+def cut_log(config: MessageStoreConfig, files: StoreFiles, at: int) -> None:
+    """Cut the log of a stopped broker; the bytes are kept below `cut/`.
+
+    Every step can be repeated after a crash.
+
+    Args:
+        config: settings of the store.
+        files: the file system, for the lock of the directory.
+        at: end of the part that stays, the start of a record.
+
+    Raises:
+        StoreError: another process uses the directory, or no record starts there.
+        OSError: a file cannot be read or written.
+    """
+    root = Path(config.store_path_root_dir)
+    lock = files.lock(root / "lock")
+    try:
+        log = local_log(root, config.store_path_commit_log)
+        aside = cut(log, max(at, log.begin))
+    finally:
+        lock.close()
+    _log.warning("log cut", at=at, end=log.end, cut_bytes=log.end - at, kept_in=str(aside))

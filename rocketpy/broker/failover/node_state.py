@@ -1,0 +1,101 @@
+"""States of a replica in a group with a controller. No I/O; docs/failover.md has the table."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+
+class NodeRole(Enum):
+    """Role in which a replica runs a broker; none while it waits."""
+
+    WAITING = "waiting"
+    SLAVE = "slave"
+    MASTER = "master"
+
+
+class MasterInfo(NamedTuple):
+    """Master of a group, as a controller names it.
+
+    Attributes:
+        master_id: id of the replica; None while no replica is elected.
+        address: its address for ordinary requests; empty: unknown.
+        epoch: number of its election; 0 before the first one.
+    """
+
+    master_id: int | None = None
+    address: str = ""
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Role that a replica has to take.
+
+    Attributes:
+        role: the role.
+        master: the master that it follows, or is.
+    """
+
+    role: NodeRole
+    master: MasterInfo
+
+
+class NodeState:
+    """State of one replica.
+
+    Args:
+        own_id: its broker id.
+    """
+
+    def __init__(self, own_id: int) -> None:
+        self._own_id = own_id
+        self._current = Assignment(NodeRole.WAITING, MasterInfo())
+        self._known = MasterInfo()
+
+    @property
+    def current(self) -> Assignment:
+        """Role that it has taken."""
+        return self._current
+
+    @property
+    def known(self) -> MasterInfo:
+        """Newest known master."""
+        return self._known
+
+    def observe(self, master: MasterInfo) -> bool:
+        """Take what a controller says, and return whether it is news.
+
+        Answers of a lower epoch are late ones and ignored. In the known epoch a master can only
+        be lost: none, where there was one.
+        """
+        if master.epoch < self._known.epoch or master == self._known:
+            return False
+        is_same_epoch = master.epoch == self._known.epoch > 0
+        if is_same_epoch and self._known.master_id is None:
+            # The loss of this epoch's master is final: the next one has another epoch.
+            return False
+        self._known = master
+        return True
+
+    @property
+    def due(self) -> Assignment | None:
+        """Role to take now; None if the current one is right.
+
+        A slave keeps its role while no replica is elected, because it can be read. A master keeps
+        its role as well: it refuses sends, or cannot acknowledge them, until it is replaced.
+        """
+        known, current = self._known, self._current
+        if known.master_id is None:
+            return None
+        role = NodeRole.MASTER if known.master_id == self._own_id else NodeRole.SLAVE
+        if role is current.role and known == current.master:
+            return None
+        return Assignment(role, known)
+
+    def taken(self, assignment: Assignment) -> None:
+        """Note that a role was taken."""
+        self._current = assignment
+
+    def released(self) -> None:
+        """Note that nothing runs: the log is about to be cut, or a role failed to start."""
+        self._current = Assignment(NodeRole.WAITING, MasterInfo())

@@ -1,0 +1,500 @@
+"""Replica of a broker group with a controller: runs one broker at a time, in the role it has.
+
+A change of roles stops the broker and starts one of the other role on the same directory and port.
+docs/failover.md has the states and rules. Everything runs on the loop that calls `start`.
+
+Source: ReplicasManager, AutoSwitchHAService (5.4.0)
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from rocketpy.broker.broker import Broker
+from rocketpy.broker.cluster.broker_identity import BrokerIdentity
+from rocketpy.broker.cluster.membership import Membership
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.failover.config import FailoverConfig
+from rocketpy.broker.failover.controller_client import ControllerClient, GroupInfo, ReplicaStatus
+from rocketpy.broker.failover.log_cut import cut_log
+from rocketpy.broker.failover.mastership import Mastership
+from rocketpy.broker.failover.node_state import Assignment, MasterInfo, NodeRole, NodeState
+from rocketpy.broker.failover.requests import add_node_requests
+from rocketpy.broker.replication.feature import ReplicationSettings
+from rocketpy.broker.request_table import RequestTable
+from rocketpy.errors import ConfigError, RocketPyError, StoreError
+from rocketpy.proto.replication.epochs import Epochs, epochs_before, with_epoch
+from rocketpy.remoting.client import RemotingClient
+from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
+from rocketpy.remoting.network.network import Network
+from rocketpy.runtime.clock import Clock, SystemClock
+from rocketpy.runtime.readiness import NotReady
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.store.files.real_files import RealFiles
+from rocketpy.store.files.store_files import StoreFiles
+from rocketpy.store.replication.epoch_file import (
+    BrokerIdentityFile,
+    EpochFile,
+    read_identity,
+    write_identity,
+)
+
+_log = structlog.get_logger(__name__)
+
+_RETRY_S: Final = 1.0
+_TICK_S: Final = 0.1
+_HAND_OVER_S: Final = 1.0
+_POLL_S: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """Settings of a replica.
+
+    Attributes:
+        broker: settings of its brokers; brokerId is given by the controller.
+        store: settings of the store; brokerRole follows from the election.
+        failover: settings of fail-over.
+        replication: settings of replication.
+        server: settings of the remoting server.
+        client: settings of the connections to name servers and controllers.
+    """
+
+    broker: BrokerConfig
+    store: MessageStoreConfig
+    failover: FailoverConfig
+    replication: ReplicationSettings = field(default_factory=ReplicationSettings)
+    server: RemotingServerConfig = field(default_factory=RemotingServerConfig)
+    client: RemotingClientConfig = field(default_factory=RemotingClientConfig)
+
+    def check(self) -> None:
+        """Check combinations.
+
+        Raises:
+            ConfigError: two settings contradict each other; the key is named.
+        """
+        if not self.replication.config.allows_slaves:
+            reason = (
+                "needs replicationSecretFile or haTlsEnable, by which the replicas know each other"
+            )
+            raise ConfigError(reason, key="enableControllerMode")
+        if not self.broker.listen_port:
+            reason = "must not be 0 with a controller: other replicas know this one by its address"
+            raise ConfigError(reason, key="listenPort")
+        if self.broker.enable_slave_acting_master:
+            reason = "excludes enableControllerMode: a controller replaces a lost master"
+            raise ConfigError(reason, key="enableSlaveActingMaster")
+
+
+class ReplicaNode:
+    """Replica in this process.
+
+    Args:
+        settings: settings.
+        clock: time.
+        rng: chooses queues and retry pauses.
+        files: the file system.
+        network: where it listens and how it connects; the machine's network when None.
+
+    Attributes:
+        broker: the running broker; None between two roles, and while no master is known.
+
+    Raises:
+        ConfigError: settings contradict each other.
+    """
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        *,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        files: StoreFiles | None = None,
+        network: Network | None = None,
+    ) -> None:
+        settings.check()
+        self.broker: Broker | None = None
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
+        self._files = files or RealFiles()
+        self._network = network
+        self._root = Path(settings.store.store_path_root_dir)
+        identity = BrokerIdentity(settings.broker)
+        identity.listens_on(settings.broker.listen_port)
+        self._address = identity.address
+        self._remoting = RemotingClient(
+            settings.client, clock=self._clock, rng=self._rng, network=network
+        )
+        self._client = ControllerClient(
+            self._remoting,
+            settings.failover.controller_addresses,
+            cluster=settings.broker.broker_cluster_name,
+            name=settings.broker.broker_name,
+        )
+        self._epochs = EpochFile(self._root, self._files)
+        self._id = 0
+        self._state = NodeState(0)
+        self._info = GroupInfo(MasterInfo())
+        self._mastership: Mastership | None = None
+        self._cut_at: int | None = None
+        self._changed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_stopping = False
+        self._is_registered = False
+        self._must_ask = False
+
+    # -- what others see ---------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """`host:port` for clients."""
+        return self._address
+
+    @property
+    def broker_id(self) -> int:
+        """Id that the controller has given; 0 before."""
+        return self._id
+
+    @property
+    def role(self) -> NodeRole:
+        """Role that the replica has taken."""
+        return self._state.current.role
+
+    @property
+    def master(self) -> MasterInfo:
+        """Newest known master."""
+        return self._state.known
+
+    @property
+    def epochs(self) -> Epochs:
+        """Epoch list of the log."""
+        return self._epochs.epochs
+
+    @property
+    def send_path(self) -> str:
+        """Path of fast-path eligible sends: `compiled` or `python`."""
+        return "python" if self.broker is None else self.broker.send_path
+
+    @property
+    def mastership(self) -> Mastership | None:
+        """Current mastership; None while this replica is not the master."""
+        return self._mastership
+
+    def not_ready(self) -> list[NotReady]:
+        """Return why clients are not served; empty if they are."""
+        broker = self.broker
+        if broker is None:
+            return [NotReady("waiting_for_master", "no controller has named a master yet")]
+        return broker.not_ready()
+
+    # -- life --------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Read the files of the replica, and join the group in the background.
+
+        Raises:
+            StoreError: the files of the replica are damaged, or of another broker.
+            OSError: the disk failed.
+        """
+        self._epochs.load()
+        self._load_identity()
+        spawn = asyncio.get_running_loop().create_task
+        self._tasks = [
+            spawn(self._repeat(self._join_and_follow)),
+            spawn(self._repeat(self._beat)),
+            spawn(self._repeat(self._watch_set)),
+        ]
+
+    async def stop(self) -> None:
+        """Hand the mastership over, if another replica can take it, and stop; idempotent."""
+        self._is_stopping = True
+        if self._mastership is not None and self.broker is not None:
+            with contextlib.suppress(RocketPyError, TimeoutError):
+                async with asyncio.timeout(3 * _HAND_OVER_S):
+                    self._mastership.end()
+                    await self.hand_over()
+                    await self._client.elect(self._id, hand_over=self._mastership.master.epoch)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._tasks = []
+        await self._stop_broker()
+        await self._remoting.close()
+
+    async def hand_over(self) -> bool:
+        """Refuse sends, and wait until the needed replicas have the whole log, for at most 1 s.
+
+        Returns:
+            Whether this replica is the master and refuses sends now.
+        """
+        broker, mastership = self.broker, self._mastership
+        if broker is None or mastership is None:
+            return False
+        server = broker.parts.replication.server
+        if server is None or not mastership.hand_over():
+            return False
+        server.membership_changed()
+        deadline_ms = self._clock.monotonic_ms() + int(_HAND_OVER_S * 1_000)
+        while self._clock.monotonic_ms() < deadline_ms:
+            server.membership_changed()
+            if server.acknowledgements.confirmed_end >= server.log.end_phy_offset:
+                break
+            await asyncio.sleep(_POLL_S)
+        return True
+
+    async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await step()
+            except (RocketPyError, OSError, TimeoutError) as error:
+                _log.warning("replica step failed", step=step.__name__, error=str(error))
+                await asyncio.sleep(_RETRY_S)
+            except Exception:  # noqa: BLE001 - as a service runner: one fault must not end it
+                # The replica must not leave its group because of one fault.
+                _log.exception("replica step failed", step=step.__name__)
+                await asyncio.sleep(_RETRY_S)
+
+    # -- joining -----------------------------------------------------------------------------
+
+    def _load_identity(self) -> None:
+        broker = self._settings.broker
+        found = read_identity(self._root, self._files)
+        if found is None:
+            return
+        if (found.cluster, found.name) != (broker.broker_cluster_name, broker.broker_name):
+            raise StoreError(
+                f"{self._root} belongs to broker {found.name} of {found.cluster}, not to "
+                f"{broker.broker_name} of {broker.broker_cluster_name}"
+            )
+        self._set_id(found.broker_id)
+
+    def _set_id(self, broker_id: int) -> None:
+        self._id = broker_id
+        self._state = NodeState(broker_id)
+
+    async def _get_id(self) -> None:
+        broker = self._settings.broker
+        code = f"{self._address};{self._clock.time_ms()}"
+        while True:
+            wanted = await self._client.next_id()
+            if await self._client.apply_id(wanted, code):
+                break
+        # Kept before it is used: a lost id would leave a member that never comes back.
+        identity = BrokerIdentityFile(broker.broker_cluster_name, broker.broker_name, wanted)
+        write_identity(self._root, self._files, identity)
+        self._set_id(wanted)
+        _log.info("broker id given", broker_id=wanted)
+
+    async def _join_and_follow(self) -> None:
+        if not self._id:
+            await self._get_id()
+        if not self._is_registered:
+            # Once: a registration ends the mastership of the process before.
+            await self._client.register(self._id, self._address)
+            self._is_registered = True
+            await self._send_heartbeat()
+        while True:
+            await self._settle()
+            self._changed.clear()
+            has_master = self._state.known.master_id is not None
+            period_s = self._settings.failover.sync_broker_metadata_period / 1_000
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(period_s if has_master else _RETRY_S):
+                    await self._changed.wait()
+            if self._must_ask or not self._changed.is_set():
+                self._must_ask = False
+                await self._ask()
+
+    async def _ask(self) -> None:
+        """Ask for the master, or for an election while there is none."""
+        if self._state.known.master_id is None:
+            info = await self._client.elect(self._id)
+        else:
+            info = await self._client.replica_info()
+        if info is not None:
+            self.observe(info)
+
+    # -- the controller's word ---------------------------------------------------------------
+
+    def check(self) -> None:
+        """Ask the controller for the master soon (1008)."""
+        self._must_ask = True
+        self._changed.set()
+
+    def observe(self, info: GroupInfo) -> None:
+        """Take the state of the group from an answer or a notification (1008)."""
+        if info.master.epoch >= self._info.master.epoch:
+            self._info = info
+        if self._state.observe(info.master):
+            _log.info(
+                "master known",
+                master=info.master.master_id,
+                address=info.master.address,
+                epoch=info.master.epoch,
+            )
+            self._changed.set()
+        mastership = self._mastership
+        if mastership is not None and info.members and info.master == mastership.master:
+            mastership.set_stored(info.members, info.set_epoch)
+
+    async def _beat(self) -> None:
+        await asyncio.sleep(self._settings.failover.broker_heartbeat_interval / 1_000)
+        if self._is_registered:
+            await self._send_heartbeat()
+
+    async def _send_heartbeat(self) -> None:
+        sent_ms = self._clock.monotonic_ms()
+        answer = await self._client.heartbeat(self._id, self._status())
+        if answer.info is None:
+            return
+        self.observe(answer.info)
+        mastership = self._mastership
+        if (
+            mastership is not None
+            and answer.lease_ms is not None
+            and answer.info.master == mastership.master
+        ):
+            mastership.lease_renewed(sent_ms, answer.lease_ms)
+
+    def _status(self) -> ReplicaStatus:
+        config = self._settings.failover
+        end = confirmed = 0
+        if self.broker is not None:
+            parts = self.broker.parts
+            end = confirmed = parts.store.max_phy_offset
+            server = parts.replication.server
+            if server is not None:
+                confirmed = server.acknowledgements.confirmed_end
+        epochs = self._epochs.epochs
+        return ReplicaStatus(
+            address=self._address,
+            epoch=epochs[-1].number if epochs else 0,
+            end=end,
+            confirmed=confirmed,
+            timeout_ms=config.controller_heart_beat_timeout_mills,
+            priority=config.broker_election_priority,
+            needs_all=config.all_ack_in_sync_state_set,
+        )
+
+    async def _watch_set(self) -> None:
+        await asyncio.sleep(_TICK_S)
+        broker, mastership = self.broker, self._mastership
+        if broker is not None and mastership is not None:
+            server = broker.parts.replication.server
+            if server is not None:
+                await mastership.tick(server, self._client)
+
+    # -- roles -------------------------------------------------------------------------------
+
+    async def _settle(self) -> None:
+        """Take the role that is due."""
+        if self._cut_at is not None:
+            await self._cut(self._cut_at)
+            self._cut_at = None
+        while (due := self._state.due) is not None and not self._is_stopping:
+            began_ms = self._clock.monotonic_ms()
+            await self._stop_broker()
+            self._state.released()
+            await self._take(due)
+            self._state.taken(due)
+            _log.info(
+                "role taken",
+                role=due.role.value,
+                epoch=due.master.epoch,
+                took_ms=self._clock.monotonic_ms() - began_ms,
+            )
+
+    async def _take(self, due: Assignment) -> None:
+        is_master = due.role is NodeRole.MASTER
+        failover, now_ms = self._settings.failover, self._clock.monotonic_ms
+        mastership: Mastership | None = None
+        if is_master:
+            info = self._info if self._info.master == due.master else GroupInfo(due.master)
+            mastership = Mastership(
+                self._id,
+                info,
+                min_in_sync=self._settings.replication.config.min_in_sync_replicas,
+                needs_all=failover.all_ack_in_sync_state_set,
+                not_level_ms=failover.ha_max_time_slave_not_catchup,
+                now_ms=now_ms,
+            )
+        membership = self._membership(due, mastership)
+        broker = self._build(due, membership)
+        await broker.start()
+        self.broker, self._mastership = broker, mastership
+
+    def _membership(self, due: Assignment, mastership: Mastership | None) -> Membership:
+        epochs = self._read_epochs
+        if mastership is None:
+            return Membership(
+                master_address=due.master.address,
+                epochs=epochs,
+                on_diverged=self._diverged,
+                on_followed=self._epochs.save,
+                add_requests=self._add_requests,
+            )
+
+        def opened(end: int) -> None:
+            # On disk before the first message of the epoch.
+            self._epochs.save(with_epoch(self._epochs.epochs, due.master.epoch, end))
+            mastership.opened(end)
+
+        return Membership(
+            epoch=due.master.epoch,
+            epochs=epochs,
+            needed=mastership.needed,
+            may_acknowledge=mastership.may_acknowledge,
+            send_refusal=mastership.send_refusal,
+            on_open=opened,
+            add_requests=self._add_requests,
+        )
+
+    def _add_requests(self, table: RequestTable) -> None:
+        add_node_requests(table, self)
+
+    def _read_epochs(self) -> Epochs:
+        return self._epochs.epochs
+
+    def _build(self, due: Assignment, membership: Membership) -> Broker:
+        settings, is_master = self._settings, due.role is NodeRole.MASTER
+        return Broker(
+            replace(settings.broker, broker_id=0 if is_master else self._id),
+            store_config=replace(
+                settings.store, broker_role="SYNC_MASTER" if is_master else "SLAVE"
+            ),
+            server_config=settings.server,
+            client_config=settings.client,
+            clock=self._clock,
+            rng=self._rng,
+            files=self._files,
+            network=self._network,
+            replication=replace(settings.replication, membership=membership),
+        )
+
+    async def _stop_broker(self) -> None:
+        broker, self.broker = self.broker, None
+        self._mastership = None
+        if broker is not None:
+            await broker.stop()
+
+    def _diverged(self, end: int) -> None:
+        """Note where the log must be cut; the broker stops first."""
+        self._cut_at = end
+        self._changed.set()
+
+    async def _cut(self, end: int) -> None:
+        await self._stop_broker()
+        self._state.released()
+        # The list first: a longer log than its list is cut again, or found by the samples.
+        await asyncio.get_running_loop().run_in_executor(
+            None, cut_log, self._settings.store, self._files, end
+        )
+        self._epochs.save(epochs_before(self._epochs.epochs, end))

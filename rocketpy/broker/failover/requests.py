@@ -1,0 +1,75 @@
+"""Requests about fail-over that a replica answers: 1007, and 1008 of the controller.
+
+Source: AdminBrokerProcessor.getBrokerEpochCache, notifyBrokerRoleChanged (5.4.0)
+"""
+
+from typing import Protocol
+
+from rocketpy.broker.broker import Broker
+from rocketpy.broker.request_table import RequestTable
+from rocketpy.proto.bodies.controller import EpochEntry, EpochEntryCache
+from rocketpy.proto.headers.controller import NotifyBrokerRoleChangedRequestHeader
+from rocketpy.proto.replication.epochs import Epochs
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
+from rocketpy.remoting.connection.channel import Channel
+
+
+class Node(Protocol):
+    """Replica, as its requests see it."""
+
+    broker: Broker | None
+
+    @property
+    def broker_id(self) -> int:
+        """Id of the replica."""
+        ...
+
+    @property
+    def epochs(self) -> Epochs:
+        """Epoch list of the log."""
+        ...
+
+    def check(self) -> None:
+        """Ask the controller soon."""
+        ...
+
+    async def hand_over(self) -> bool:
+        """Refuse sends, wait for the needed replicas, and return whether it did."""
+        ...
+
+
+def add_node_requests(table: RequestTable, node: Node) -> None:
+    """Register the requests of a replica."""
+
+    def epoch_cache(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return make_response(request, body=_epochs(node).encode())
+
+    async def role_changed(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = NotifyBrokerRoleChangedRequestHeader.from_ext(request.ext_fields)
+        if not header.rocketpy_hand_over:
+            # A hint alone: anyone can send this request, so that the controller is asked.
+            node.check()
+        elif not await node.hand_over():
+            return make_response(request, ResponseCode.SYSTEM_ERROR, "no hand-over here")
+        return make_response(request)
+
+    # Without a controller it is refused.
+    table.replace([RequestCode.GET_BROKER_EPOCH_CACHE], lambda _refusing: epoch_cache)
+    table.add("adminBroker", {RequestCode.NOTIFY_BROKER_ROLE_CHANGED: role_changed})
+
+
+def _epochs(node: Node) -> EpochEntryCache:
+    broker, epochs = node.broker, node.epochs
+    cache = EpochEntryCache(broker_id=node.broker_id)
+    if broker is not None:
+        identity = broker.parts.identity
+        cache.cluster_name, cache.broker_name = identity.cluster_name, identity.broker_name
+        cache.max_offset = broker.parts.store.max_phy_offset
+    for index, each in enumerate(epochs):
+        is_last = index + 1 == len(epochs)
+        end = cache.max_offset if is_last else epochs[index + 1].start
+        cache.epoch_list.append(
+            EpochEntry(epoch=each.number, start_offset=each.start, end_offset=end)
+        )
+    return cache

@@ -1,0 +1,107 @@
+"""A controller, a name server and replicas of one broker group as processes."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rocketpy.proto.bodies.controller import SyncStateSet
+from rocketpy.proto.headers.controller import GetReplicaInfoRequestHeader
+from rocketpy.proto.headers.controller import GetReplicaInfoResponseHeader as ReplicaInfo
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.testing.cluster import SMALL_STORE
+from tests.bad_input.kit import Wire
+from tests.integration.client.daemons import Daemon
+from tests.ports import free_port
+
+NAME = "broker-a"
+CONTROLLER, NAMESRV = "controller", "namesrv"
+
+
+class FailoverGroup:
+    """Processes of a group.
+
+    Attributes:
+        directory: of everything.
+        namesrv: `host:port` of the name server.
+        controller: `host:port` of the controller.
+        replicas: names of the replicas here, by their addresses.
+    """
+
+    def __init__(self, directory: Path, replicas: int, /, **properties: str) -> None:
+        self.directory = directory
+        secret = directory / "secret"
+        secret.write_text("0123456789abcdef0123456789abcdef\n")
+        names_port, controller_port = free_port(), free_port()
+        self.namesrv = f"127.0.0.1:{names_port}"
+        self.controller = f"127.0.0.1:{controller_port}"
+        inside = ("-D", "bindAddress=127.0.0.1")
+        self._daemons = {
+            CONTROLLER: Daemon(
+                directory / "controller.log", "controller", "-p", str(controller_port), *inside,
+                "-D", f"controllerStorePath={directory / 'controller'}",
+            ),
+            NAMESRV: Daemon(
+                directory / "namesrv.log", "namesrv", "-p", str(names_port), *inside,
+                "-D", f"dataDir={directory / 'namesrv'}",
+            ),
+        }  # fmt: skip
+        self.replicas: dict[str, str] = {}
+        for number in range(replicas):
+            name, port = f"replica-{number}", free_port()
+            values = {
+                **SMALL_STORE,
+                "brokerName": NAME,
+                "brokerIP1": "127.0.0.1",
+                "bindAddress": "127.0.0.1",
+                "listenPort": str(port),
+                "storePathRootDir": str(directory / name),
+                "slaveReadEnable": "true",
+                "enableControllerMode": "true",
+                "controllerAddr": self.controller,
+                "replicationSecretFile": str(secret),
+                **properties,
+            }
+            words = [word for pair in values.items() for word in ("-D", "=".join(pair))]
+            self.replicas[f"127.0.0.1:{port}"] = name
+            log = directory / f"{name}.log"
+            self._daemons[name] = Daemon(log, "broker", "-n", self.namesrv, *words)
+
+    @contextmanager
+    def running(self) -> Iterator["FailoverGroup"]:
+        """Start all, and end all in any case."""
+        try:
+            for daemon in self._daemons.values():
+                daemon.start()
+            yield self
+        finally:
+            for daemon in self._daemons.values():
+                daemon.end()
+
+    def start(self, name: str) -> None:
+        self._daemons[name].start()
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        self._daemons[name].signal(number)
+
+    def log_end(self, name: str) -> bytes:
+        """Return the commit log of a replica, without the zeros of its last file."""
+        files = sorted((self.directory / name / "commitlog").iterdir())
+        return b"".join(each.read_bytes() for each in files).rstrip(b"\0")
+
+    def info(self) -> tuple[ReplicaInfo, set[int]]:
+        """Return the master and the sync-state set, as the controller has stored them."""
+        fields = GetReplicaInfoRequestHeader(broker_name=NAME).to_ext()
+        with Wire(self.controller) as peer:
+            response = peer.call(RequestCode.CONTROLLER_GET_REPLICA_INFO, fields)
+        if response.code != 0:
+            return ReplicaInfo(), set()
+        return (
+            ReplicaInfo.from_ext(response.ext_fields),
+            SyncStateSet.decode(response.body).sync_state_set,
+        )
+
+    @property
+    def master(self) -> str | None:
+        """Name of the master here; None without one."""
+        return self.replicas.get(self.info()[0].master_address or "")

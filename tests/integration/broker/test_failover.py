@@ -1,0 +1,162 @@
+"""Replicas under a controller as processes: another master within a moment, nothing lost."""
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import rocketpy
+from rocketpy.errors import RocketPyError
+from tests.integration.broker.failover_group import CONTROLLER, FailoverGroup
+
+TOPIC, GROUP = "orders", "billing"
+_LIMIT_S = 90.0
+_SENDERS = 4
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _LIMIT_S
+    while not await asyncio.to_thread(condition):
+        assert time.monotonic() < deadline, what
+        await asyncio.sleep(0.05)
+
+
+def is_full(group: FailoverGroup, count: int = 3) -> bool:
+    info, members = group.info()
+    return info.master_broker_id is not None and len(members) == count
+
+
+class Load:
+    """Senders that never stop, and a consumer.
+
+    Attributes:
+        acknowledged: bodies of the messages with status SEND_OK.
+        consumed: bodies that the consumer has handled.
+    """
+
+    def __init__(self, client: rocketpy.Client) -> None:
+        self._client = client
+        self.acknowledged: list[bytes] = []
+        self.consumed: set[bytes] = set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Load"]:
+        async def handle(message: rocketpy.ReceivedMessage) -> None:
+            self.consumed.add(bytes(message.body))
+
+        async with (
+            self._client.producer(timeout=10) as producer,
+            self._client.consumer(TOPIC, group=GROUP, handler=handle, start="earliest"),
+        ):
+            tasks = [asyncio.create_task(self._send(producer, each)) for each in range(_SENDERS)]
+            try:
+                yield self
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await until_async(
+                    lambda: set(self.acknowledged) <= self.consumed, "everything is consumed"
+                )
+
+    async def _send(self, producer: rocketpy.Producer, number: int) -> None:
+        count = 0
+        while True:
+            body = b"%d-%d" % (number, count)
+            count += 1
+            try:
+                result = await producer.send(TOPIC, body)
+            except RocketPyError:
+                await asyncio.sleep(0.05)  # unknown: the message may be stored
+                continue
+            if result.status is rocketpy.SendStatus.SEND_OK:
+                self.acknowledged.append(body)
+            await asyncio.sleep(0.005)
+
+    async def more(self, count: int) -> None:
+        """Wait until so many more messages are acknowledged."""
+        wanted = len(self.acknowledged) + count
+        await until_async(lambda: len(self.acknowledged) >= wanted, "sends continue")
+
+
+async def until_async(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        await asyncio.sleep(0.02)
+
+
+async def check(
+    directory: Path, faults: Callable[[FailoverGroup, Load], Awaitable[None]], **more: str
+) -> None:
+    """Run faults under load, and check that every acknowledged message is on all replicas."""
+    group = FailoverGroup(directory, 3, **more)
+    with group.running():
+        await until(lambda: is_full(group), "all replicas join")
+        async with rocketpy.connect(group.namesrv) as client:
+            load = Load(client)
+            async with load.running():
+                await load.more(50)
+                await faults(group, load)
+                await load.more(50)
+            await until(lambda: is_full(group), "all replicas are back")
+            stored = {
+                bytes(message.body)
+                async for message in client.read(TOPIC, start="earliest", until="end")
+            }
+        assert set(load.acknowledged) <= stored
+
+        def is_equal() -> bool:
+            logs = [group.log_end(name) for name in group.replicas.values()]
+            return logs.count(logs[0]) == len(logs)
+
+        await until(is_equal, "the logs are equal, byte for byte")
+
+
+async def lose_master(group: FailoverGroup, load: Load, number: signal.Signals) -> str:
+    lost = group.master
+    assert lost is not None
+    await asyncio.to_thread(group.signal, lost, number)
+    await until(lambda: group.master not in {None, lost}, "another master")
+    await load.more(20)
+    return lost
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
+async def test_master_that_ends_is_replaced_and_comes_back_as_a_slave(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    async def faults(group: FailoverGroup, load: Load) -> None:
+        for _ in range(2):
+            lost = await lose_master(group, load, number)
+            await asyncio.to_thread(group.start, lost)
+            await until(lambda: is_full(group), "the lost one is back")
+        assert (group.info()[0].master_epoch or 0) >= 3
+
+    await check(tmp_path, faults)
+
+
+async def test_suspended_master_is_replaced_and_its_log_is_cut(tmp_path: Path) -> None:
+    async def faults(group: FailoverGroup, load: Load) -> None:
+        lost = await lose_master(group, load, signal.SIGSTOP)
+        await asyncio.to_thread(group.signal, lost, signal.SIGCONT)
+
+    await check(tmp_path, faults, controllerHeartBeatTimeoutMills="2000")
+
+
+async def test_sends_continue_without_controller_and_fail_over_once_it_is_back(
+    tmp_path: Path,
+) -> None:
+    async def faults(group: FailoverGroup, load: Load) -> None:
+        await asyncio.to_thread(group.signal, CONTROLLER, signal.SIGKILL)
+        await load.more(50)
+        await asyncio.to_thread(group.start, CONTROLLER)
+        await until(lambda: is_full(group), "the controller knows the group")
+        lost = await lose_master(group, load, signal.SIGKILL)
+        await asyncio.to_thread(group.start, lost)
+
+    await check(tmp_path, faults, controllerHeartBeatTimeoutMills="2000")
