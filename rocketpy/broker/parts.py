@@ -290,6 +290,7 @@ class BrokerParts:
                 max_message_bytes=lambda: configs.store.max_message_size,
                 refuses_early=configs.broker.enable_slave_acting_master,
                 membership=settings.membership,
+                on_ha_address=lambda *found: None if master is None else master.registered(*found),
             )
         )
 

@@ -41,6 +41,10 @@ _SLAVE: Final = "SLAVE"
 _SYNC_MASTER: Final = "SYNC_MASTER"
 
 
+def _ignore(_address: str, _ha_address: str) -> None:
+    """Default of `on_ha_address`."""
+
+
 def _random_nonce() -> bytes:
     return secrets.token_bytes(32)
 
@@ -75,6 +79,7 @@ class ReplicationNeeds:
         max_message_bytes: returns `maxMessageSize`.
         refuses_early: see `Acknowledgements`.
         membership: of a group with a controller.
+        on_ha_address: receives ordinary and HA address of a master that names both.
     """
 
     config: ReplicationConfig
@@ -93,6 +98,7 @@ class ReplicationNeeds:
     max_message_bytes: Callable[[], int]
     refuses_early: bool = False
     membership: Membership | None = None
+    on_ha_address: Callable[[str, str], None] = _ignore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +176,7 @@ class Replication:
             server=self.server,
             client=self.client,
             has_pair_protocol=config.has_pair_protocol,
+            ha_address=lambda: needs.identity.ha_address,
         )
 
     @property
@@ -313,8 +320,13 @@ class Replication:
 
     async def _ask_protocol(self, address: str) -> int:
         """Return `pairProtocol` of the broker at an address; 0 if it has none, as Apache's."""
+        needs = self._needs
         request = make_request(RequestCode.GET_BROKER_HA_STATUS)
-        response = await self._needs.client.invoke(address, request, _ASK_MS)
+        response = await needs.client.invoke(address, request, _ASK_MS)
         if response.code != ResponseCode.SUCCESS:
             return 0
-        return HARuntimeInfo.decode(response.body).pair_protocol or 0
+        found = HARuntimeInfo.decode(response.body)
+        if found.ha_address and needs.membership is not None:
+            # Sooner than a name server names it, after an election.
+            needs.on_ha_address(address, found.ha_address)
+        return found.pair_protocol or 0

@@ -3,6 +3,7 @@
 Source: AdminBrokerProcessor.getBrokerHaStatus, HARuntimeInfo (5.4.0).
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from rocketpy.broker.replication.ha_client import HaClient
@@ -32,6 +33,7 @@ class HaStatus:
         server: of a master.
         client: of a slave.
         has_pair_protocol: whether slaves may speak the pair protocol.
+        ha_address: returns the address of the HA port, for slaves.
     """
 
     def __init__(
@@ -41,11 +43,13 @@ class HaStatus:
         server: HaServer | None,
         client: HaClient | None,
         has_pair_protocol: bool,
+        ha_address: Callable[[], str] = str,
     ) -> None:
         self._log = log
         self._server = server
         self._client = client
         self._pair_protocol = VERSION if has_pair_protocol else None
+        self._ha_address = ha_address
 
     def process(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer the request."""
@@ -63,6 +67,7 @@ class HaStatus:
             master=True,
             master_commit_log_max_offset=end,
             pair_protocol=self._pair_protocol,
+            ha_address=self._ha_address() or None if self._server is not None else None,
         )
         if self._server is not None:
             self._add_slaves(status, self._server, end)

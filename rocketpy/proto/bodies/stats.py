@@ -147,7 +147,7 @@ class HAClientInfo(Body):
 
 @body
 class HARuntimeInfo(Body):
-    """Response to 907: replication state of a master or a slave; the last four fields are ours.
+    """Response to 907: replication state of a master or a slave; the last five fields are ours.
 
     Entries of `ha_connection_info` are `HAConnectionInfo`, `ha_client_runtime_info` is
     `HAClientInfo`, both as JSON objects.
@@ -162,6 +162,7 @@ class HARuntimeInfo(Body):
     needed_replicas: int | None = None
     confirmed_offset: int | None = None
     send_refusal: str | None = None
+    ha_address: str | None = None
 
 
 @body

@@ -55,6 +55,8 @@ class FailoverGroup:
                 "brokerIP1": "127.0.0.1",
                 "bindAddress": "127.0.0.1",
                 "listenPort": str(port),
+                # Not the next port, so that replicas have to ask for it.
+                "haListenPort": str(free_port()),
                 "storePathRootDir": str(directory / name),
                 "slaveReadEnable": "true",
                 "enableControllerMode": "true",
