@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark ready peers gcc jdk go demo demo-spark test test-spark test-spark-programs test-java-clients test-interop test-all check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-pairs bench-ceiling bench-spark bench-sdk flames test-long test-kills test-replication fmt lint types layers public-api stubs docs clean
+.PHONY: help setup setup-spark ready peers gcc jdk go demo demo-spark test test-spark test-spark-programs test-java-clients test-interop test-all check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-pairs bench-ceiling bench-spark bench-sdk flames test-long test-kills test-replication test-failover fmt lint types layers public-api stubs docs clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -116,6 +116,9 @@ test-kills: setup-spark jdk ## kill -9 of Spark's driver and executors while a t
 
 test-replication: setup ## kill -9, freezes, cut and slow links, full disks on a master and its slaves under load; ROUNDS=n, SLAVES=n, FLUSH=SYNC_FLUSH
 	$(BIN)/python -m tests.replication $(or $(ROUNDS),200) --slaves $(or $(SLAVES),1) --flush $(or $(FLUSH),ASYNC_FLUSH)
+
+test-failover: setup ## 200 rounds of faults on three replicas with a controller under load (about 25 minutes); ROUNDS=n
+	@$(BIN)/python -m tests.failover $(or $(ROUNDS),200)
 
 bench: setup jdk ## ours, also without its compiled parts, beside Apache 5.4.0, interleaved, ratios (about 11 minutes); ROWS=key,... a part
 	@exec $(BIN)/python -m bench --rows "$(ROWS)"

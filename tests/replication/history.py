@@ -5,6 +5,7 @@ import itertools
 import struct
 import zlib
 from collections import defaultdict
+from typing import Protocol
 
 import rocketpy
 from rocketpy.client.sending.result import SendStatus
@@ -22,6 +23,14 @@ QUEUES = 4
 _BODY = struct.Struct(">HIH")
 _READ_GROUP = "history-readers"
 _PAUSE_S = 0.02
+
+
+class Addresses(Protocol):
+    """Group, as the check of a queue sees it."""
+
+    def address(self, name: str) -> str:
+        """Return `host:port` of a broker."""
+        ...
 
 
 class History:
@@ -78,9 +87,14 @@ class History:
             assert ours == group.log_bytes(MASTER, self._compared, end), f"{name}: another log"
         self._compared = end
         for name, queue_id in itertools.product(group.brokers, range(QUEUES)):
-            self._read(group, name, queue_id)
+            self.read(group, name, queue_id)
 
-    def _read(self, group: Group, name: str, queue_id: int) -> None:
+    def read(self, group: "Addresses", name: str, queue_id: int) -> None:
+        """Read on in a queue of one broker, and compare it with what was answered.
+
+        Raises:
+            AssertionError: a message is lost, doubled, invented or out of order.
+        """
         numbers = self._numbers[name, queue_id]
         offset = self._checked[name, queue_id]
         for message in _messages(group.address(name), queue_id, offset):

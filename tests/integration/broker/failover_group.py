@@ -80,6 +80,10 @@ class FailoverGroup:
             for daemon in self._daemons.values():
                 daemon.end()
 
+    def address(self, name: str) -> str:
+        """Return `host:port` of a replica."""
+        return next(address for address, each in self.replicas.items() if each == name)
+
     def start(self, name: str) -> None:
         self._daemons[name].start()
 
@@ -88,7 +92,7 @@ class FailoverGroup:
 
     def log_end(self, name: str) -> bytes:
         """Return the commit log of a replica, without the zeros of its last file."""
-        files = sorted((self.directory / name / "commitlog").iterdir())
+        files = sorted((self.directory / name / "commitlog").glob("*"))
         return b"".join(each.read_bytes() for each in files).rstrip(b"\0")
 
     def info(self) -> tuple[ReplicaInfo, set[int]]:
