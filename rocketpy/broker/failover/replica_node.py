@@ -144,6 +144,7 @@ class ReplicaNode:
         self._info = GroupInfo(MasterInfo())
         self._mastership: Mastership | None = None
         self._cut_at: int | None = None
+        self._last_end = 0
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping = False
@@ -366,7 +367,8 @@ class ReplicaNode:
 
     def _status(self) -> ReplicaStatus:
         config = self._settings.failover
-        end = confirmed = 0
+        # Between two roles the log stays as it was.
+        end = confirmed = self._last_end
         if self.broker is not None:
             parts = self.broker.parts
             end = confirmed = parts.store.max_phy_offset
@@ -483,6 +485,7 @@ class ReplicaNode:
         broker, self.broker = self.broker, None
         self._mastership = None
         if broker is not None:
+            self._last_end = broker.parts.store.max_phy_offset
             await broker.stop()
 
     def _diverged(self, end: int) -> None:
@@ -498,3 +501,4 @@ class ReplicaNode:
             None, cut_log, self._settings.store, self._files, end
         )
         self._epochs.save(epochs_before(self._epochs.epochs, end))
+        self._last_end = end

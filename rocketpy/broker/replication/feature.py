@@ -250,7 +250,7 @@ class Replication:
         """
         needs = self._needs
         role = needs.store_config.broker_role
-        if role != _SYNC_MASTER:
+        if role != _SYNC_MASTER and not self.has_controller:
             for key, copies in needs.config.needed_copies.items():
                 logger.warning("setting has no effect", key=key, value=copies, brokerRole=role)
         if self.client is not None:

@@ -87,14 +87,17 @@ def with_epoch(epochs: Epochs, number: int, start: int) -> Epochs:
     """Return the list of a new master, whose log ends at `start`.
 
     Args:
-        epochs: its list so far.
-        number: epoch of the election; higher than all before.
+        epochs: its list so far; unchanged if it has the epoch already, from an earlier attempt to
+            start.
+        number: epoch of the election; not lower than any before.
         start: end of its log.
 
     Raises:
-        ValueError: the epoch is not higher.
+        ValueError: the list has a higher epoch.
     """
-    if epochs and number <= epochs[-1].number:
+    if epochs and number == epochs[-1].number:
+        return epochs
+    if epochs and number < epochs[-1].number:
         raise ValueError(f"epoch {number} does not follow epoch {epochs[-1].number}")
     # An entry at or behind the end of the log describes no message.
     kept = tuple(each for each in epochs if each.start < start)

@@ -61,9 +61,13 @@ def test_epoch_that_stored_nothing_is_replaced_by_the_next() -> None:
     assert with_epoch((), 1, 0) == epochs((1, 0))
 
 
-def test_epoch_that_is_not_higher_is_refused() -> None:
+def test_epoch_that_is_lower_is_refused() -> None:
     with pytest.raises(ValueError, match="does not follow"):
-        with_epoch(epochs((2, 0)), 2, 10)
+        with_epoch(epochs((2, 0)), 1, 10)
+
+
+def test_epoch_of_an_earlier_attempt_to_start_stays_as_it_is() -> None:
+    assert with_epoch(epochs((1, 0), (2, 10)), 2, 10) == epochs((1, 0), (2, 10))
 
 
 def test_epoch_list_that_is_too_long_loses_its_oldest_entries() -> None:
