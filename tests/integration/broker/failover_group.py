@@ -4,6 +4,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from rocketpy.proto.bodies.controller import SyncStateSet
 from rocketpy.proto.headers.controller import GetReplicaInfoRequestHeader
@@ -18,8 +19,30 @@ NAME = "broker-a"
 CONTROLLER, NAMESRV = "controller", "namesrv"
 
 
+class Process(Protocol):
+    """Server process of a group."""
+
+    def start(self) -> None:
+        """Start it; returns when it is ready."""
+        ...
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal; wait for the end of a process that is killed or stopped."""
+        ...
+
+    def end(self) -> None:
+        """Kill it; idempotent."""
+        ...
+
+
 class FailoverGroup:
     """Processes of a group.
+
+    Args:
+        directory: of everything.
+        replicas: number of replicas.
+        controller: address and process of another controller than ours.
+        properties: settings of the replicas.
 
     Attributes:
         directory: of everything.
@@ -28,7 +51,14 @@ class FailoverGroup:
         replicas: names of the replicas here, by their addresses.
     """
 
-    def __init__(self, directory: Path, replicas: int, /, **properties: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        replicas: int,
+        /,
+        controller: "tuple[str, Process] | None" = None,
+        **properties: str,
+    ) -> None:
         self.directory = directory
         secret = directory / "secret"
         secret.write_text("0123456789abcdef0123456789abcdef\n")
@@ -36,11 +66,14 @@ class FailoverGroup:
         self.namesrv = f"127.0.0.1:{names_port}"
         self.controller = f"127.0.0.1:{controller_port}"
         inside = ("-D", "bindAddress=127.0.0.1")
-        self._daemons = {
-            CONTROLLER: Daemon(
-                directory / "controller.log", "controller", "-p", str(controller_port), *inside,
-                "-D", f"controllerStorePath={directory / 'controller'}",
-            ),
+        log = directory / "controller.log"
+        state = f"controllerStorePath={directory / 'controller'}"
+        words = ("controller", "-p", str(controller_port), *inside, "-D", state)
+        ours: Process = Daemon(log, *words)
+        if controller is not None:
+            self.controller, ours = controller
+        self._daemons: dict[str, Process] = {
+            CONTROLLER: ours,
             NAMESRV: Daemon(
                 directory / "namesrv.log", "namesrv", "-p", str(names_port), *inside,
                 "-D", f"dataDir={directory / 'namesrv'}",
@@ -64,10 +97,10 @@ class FailoverGroup:
                 "replicationSecretFile": str(secret),
                 **properties,
             }
-            words = [word for pair in values.items() for word in ("-D", "=".join(pair))]
+            settings = [word for pair in values.items() for word in ("-D", "=".join(pair))]
             self.replicas[f"127.0.0.1:{port}"] = name
             log = directory / f"{name}.log"
-            self._daemons[name] = Daemon(log, "broker", "-n", self.namesrv, *words)
+            self._daemons[name] = Daemon(log, "broker", "-n", self.namesrv, *settings)
 
     @contextmanager
     def running(self) -> Iterator["FailoverGroup"]:

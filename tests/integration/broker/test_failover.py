@@ -11,7 +11,7 @@ import pytest
 
 import rocketpy
 from rocketpy.errors import RocketPyError
-from tests.integration.broker.failover_group import CONTROLLER, FailoverGroup
+from tests.integration.broker.failover_group import CONTROLLER, FailoverGroup, Process
 
 TOPIC, GROUP = "orders", "billing"
 _LIMIT_S = 90.0
@@ -91,10 +91,13 @@ async def until_async(condition: Callable[[], bool], what: str) -> None:
 
 
 async def check(
-    directory: Path, faults: Callable[[FailoverGroup, Load], Awaitable[None]], **more: str
+    directory: Path,
+    faults: Callable[[FailoverGroup, Load], Awaitable[None]],
+    controller: tuple[str, Process] | None = None,
+    **more: str,
 ) -> None:
     """Run faults under load, and check that every acknowledged message is on all replicas."""
-    group = FailoverGroup(directory, 3, **more)
+    group = FailoverGroup(directory, 3, controller=controller, **more)
     with group.running():
         await until(lambda: is_full(group), "all replicas join")
         async with rocketpy.connect(group.namesrv) as client:
