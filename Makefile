@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark ready peers gcc jdk go demo demo-spark test test-spark test-spark-programs test-java-clients test-interop test-all check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-pairs bench-ceiling bench-spark bench-sdk flames test-long test-kills test-replication test-failover fmt lint types layers public-api stubs docs clean
+.PHONY: help setup setup-spark ready peers gcc jdk go demo demo-spark demo-ha test test-spark test-spark-programs test-java-clients test-interop test-all check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-pairs bench-ceiling bench-spark bench-sdk flames test-long test-kills test-replication test-failover fmt lint types layers public-api stubs docs clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,9 @@ demo: setup ## 336,776 flights through a broker: sent, consumed by two groups, c
 
 demo-spark: setup-spark jdk ## the flights again: streamed by Spark into Parquet, killed half way, joined, drawn
 	@$(BIN)/python examples/flights_spark.py
+
+demo-ha: setup ## three replicas under load: the master is killed, the next one stopped; what senders notice, and a picture
+	@$(BIN)/python examples/failover_demo.py
 
 test: ## what CI runs on a push: 20 minutes on two cores, 25 in a fresh clone (docs/testing.md)
 	@$(STAGE) begin
