@@ -121,6 +121,9 @@ class FakeTransport:
         }
         self.loop.call_later(after_ms / 1000, callback, errors.get(kind))
 
+    def refresh_routes_soon(self, *, is_urgent: bool) -> None:
+        """Do nothing: the routes of a plan do not change."""
+
     def has_heard_of(self, broker_name: str) -> bool:
         return self.plan.is_heard_of
 

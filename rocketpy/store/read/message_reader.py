@@ -367,8 +367,8 @@ class MessageReader:
         begin, left, most = queue_offset, self._scan_count, max(1, limits[0][0], limits[1][0])
         if message_filter is not None:
             left = self._most_entries(message_filter.weight)
-        # The queue may be longer by now, or have messages that are held back.
-        left = min(left, high - queue_offset)
+        if self._log.offsets.held_from < NO_BOUND:
+            left = min(left, high - queue_offset)
         while left > 0 and queue_offset < high and not selection.is_full:
             window = self._ahead.window(queue, queue_offset, left * ENTRY_BYTES)
             if window is None:

@@ -21,8 +21,9 @@ def test_back_off_of_flow_control() -> None:
     assert backoff_ms(10_000, rng) <= 144_000
 
 
-def test_pauses_without_a_reachable_broker_grow() -> None:
-    assert [pause_ms(n) for n in range(1, 9)] == [100, 160, 256, 409, 655, 1000, 1000, 1000]
+def test_pauses_without_a_reachable_broker_are_short_for_a_second_and_then_grow() -> None:
+    assert [pause_ms(n) for n in range(1, 13)] == [25, 40, 64] + 9 * [100]
+    assert [pause_ms(n) for n in range(13, 19)] == [160, 256, 409, 655, 1000, 1000]
     assert pause_ms(10_000) == 1000
 
 

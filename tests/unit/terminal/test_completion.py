@@ -30,7 +30,7 @@ def offered(line: str, **environ: str) -> list[str]:
 
 def test_commands_and_options() -> None:
     assert offered("rocketpy ") == sorted(COMMANDS)
-    assert offered("rocketpy co") == ["completion", "consume", "context"]
+    assert offered("rocketpy co") == ["completion", "consume", "context", "controller"]
     assert offered("rocketpy -n 127.0.0.1:1 group re") == ["reset"]
     assert offered("rocketpy topic peek --new") == ["--newest"]
 
