@@ -4,7 +4,7 @@ Source: BrokerOuterAPI, ReplicasManager (5.4.0)
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -35,6 +35,17 @@ from rocketpy.remoting.client import RemotingClient
 _log = structlog.get_logger(__name__)
 
 _CALL_MS: Final = 3_000
+_SET_REFUSALS: Final = frozenset(
+    {
+        ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
+        ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+        ResponseCode.CONTROLLER_INVALID_MASTER,
+        ResponseCode.CONTROLLER_INVALID_REPLICAS,
+        ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
+        ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+    }
+)
+"""Refusals of a set before anything is stored; after any other error the set may be stored."""
 
 
 class GroupInfo(NamedTuple):
@@ -191,14 +202,17 @@ class ControllerClient:
             The stored set, or None: the request was refused and nothing was stored by it.
 
         Raises:
-            RocketPyError: no answer; the controller may have stored the set.
+            RocketPyError: no answer, or an error; the controller may have stored the set.
         """
         header = AlterSyncStateSetRequestHeader(
             broker_name=self._name, master_broker_id=broker_id, master_epoch=epoch
         )
         body = SyncStateSet(set(members), set_epoch).encode()
         response = await self._call(
-            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, header.to_ext(), body, any_code=True
+            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+            header.to_ext(),
+            body,
+            allowed=_SET_REFUSALS,
         )
         if response.code != ResponseCode.SUCCESS:
             _log.info("sync-state set refused", code=response.code, remark=response.remark)
@@ -263,8 +277,7 @@ class ControllerClient:
         fields: dict[str, str],
         body: bytes = b"",
         *,
-        allowed: Sequence[int] = (),
-        any_code: bool = False,
+        allowed: Collection[int] = (),
     ) -> RemotingCommand:
         """Call the leader; the search is repeated once if it does not lead any more."""
         for is_last in (False, True):
@@ -280,7 +293,7 @@ class ControllerClient:
                 self._leader = ""
                 if not is_last:
                     continue
-            elif any_code or response.code in {ResponseCode.SUCCESS, *allowed}:
+            elif response.code in {ResponseCode.SUCCESS, *allowed}:
                 return response
             raise BrokerError.from_code(response.code, response.remark)
         raise AssertionError("unreachable")

@@ -1,0 +1,45 @@
+"""Calls of a replica to its controller."""
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from rocketpy.broker.failover.controller_client import ControllerClient
+from rocketpy.errors import BrokerError
+from rocketpy.proto.headers.controller import GetMetaDataResponseHeader
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
+from rocketpy.remoting.client import RemotingClient
+
+
+class FakeRemoting:
+    """Controller that leads, and answers a request for a set with one code."""
+
+    def __init__(self, code: ResponseCode) -> None:
+        self._code = code
+
+    async def invoke(self, _address: str, request: RemotingCommand, _ms: int) -> RemotingCommand:
+        if request.code == RequestCode.CONTROLLER_GET_METADATA_INFO:
+            header = GetMetaDataResponseHeader(is_leader=True)
+            return make_response(request, ext_fields=header.to_ext())
+        return make_response(request, self._code, "no")
+
+
+def client(code: ResponseCode) -> ControllerClient:
+    remoting = cast("RemotingClient", FakeRemoting(code))
+    return ControllerClient(remoting, ["c:1"], cluster="c", name="b")
+
+
+def test_set_that_a_rule_refuses_is_known_not_to_be_stored() -> None:
+    code = ResponseCode.CONTROLLER_BROKER_NOT_ALIVE
+    assert asyncio.run(client(code).alter(1, 4, frozenset({1, 2}), 5)) is None
+
+
+@pytest.mark.parametrize(
+    "code", [ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE], ids=str
+)
+def test_set_may_be_stored_after_an_error_of_the_controller(code: ResponseCode) -> None:
+    # A write of the controller may have failed after the set was stored: it is waited for.
+    with pytest.raises(BrokerError):
+        asyncio.run(client(code).alter(1, 4, frozenset({1, 2}), 5))
