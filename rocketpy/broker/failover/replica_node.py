@@ -201,9 +201,13 @@ class ReplicaNode:
         """Read the files of the replica, and join the group in the background.
 
         Raises:
-            StoreError: the files of the replica are damaged, or of another broker.
+            StoreError: the files of the replica are damaged, or of another broker, or another
+                process uses the directory.
             OSError: the disk failed.
         """
+        # First: a registration would end the mastership of the process that has the directory.
+        self._files.make_directories(self._root)
+        self._files.lock(self._root / "lock").close()
         self._epochs.load()
         self._load_identity()
         spawn = asyncio.get_running_loop().create_task
@@ -407,6 +411,12 @@ class ReplicaNode:
             self._state.released()
             await self._take(due)
             self._state.taken(due)
+            if (
+                due.role is NodeRole.MASTER
+                and not self._settings.failover.all_ack_in_sync_state_set
+            ):
+                # Its answer has the lease, without which nothing is acknowledged.
+                await self._send_heartbeat()
             _log.info(
                 "role taken",
                 role=due.role.value,
@@ -430,8 +440,14 @@ class ReplicaNode:
             )
         membership = self._membership(due, mastership)
         broker = self._build(due, membership)
-        await broker.start()
-        self.broker, self._mastership = broker, mastership
+        starting = asyncio.ensure_future(broker.start())
+        try:
+            await asyncio.shield(starting)
+        finally:
+            # Also when this task is cancelled: a broker that has started must be stopped.
+            await asyncio.wait([starting])
+            if starting.exception() is None:
+                self.broker, self._mastership = broker, mastership
 
     def _membership(self, due: Assignment, mastership: Mastership | None) -> Membership:
         epochs = self._read_epochs
@@ -486,7 +502,11 @@ class ReplicaNode:
         self._mastership = None
         if broker is not None:
             self._last_end = broker.parts.store.max_phy_offset
-            await broker.stop()
+            stopping = asyncio.ensure_future(broker.stop())
+            try:
+                await asyncio.shield(stopping)
+            finally:
+                await asyncio.wait([stopping])
 
     def _diverged(self, end: int) -> None:
         """Note where the log must be cut; the broker stops first."""

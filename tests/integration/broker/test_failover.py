@@ -1,6 +1,7 @@
 """Replicas under a controller as processes: another master within a moment, nothing lost."""
 
 import asyncio
+import contextlib
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,6 +12,9 @@ import pytest
 
 import rocketpy
 from rocketpy.errors import RocketPyError
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import encode_command
+from tests.bad_input.kit import Wire, send_header
 from tests.integration.broker.failover_group import CONTROLLER, FailoverGroup, Process
 
 TOPIC, GROUP = "orders", "billing"
@@ -163,3 +167,59 @@ async def test_sends_continue_without_controller_and_fail_over_once_it_is_back(
         await asyncio.to_thread(group.start, lost)
 
     await check(tmp_path, faults, controllerHeartBeatTimeoutMills="2000")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("needs_all", [True, False], ids=["all-acks", "lease"])
+async def test_thawed_master_acknowledges_nothing_after_another_was_elected(
+    tmp_path: Path, needs_all: bool
+) -> None:
+    group = FailoverGroup(
+        tmp_path,
+        3,
+        allAckInSyncStateSet=str(needs_all).lower(),
+        minInSyncReplicas="1",
+        controllerHeartBeatTimeoutMills="2000",
+    )
+    with group.running():
+        await until(lambda: is_full(group), "all replicas join")
+        codes = await asyncio.to_thread(_codes_of_thawed_master, group)
+    assert 0 not in codes
+
+
+def _codes_of_thawed_master(group: FailoverGroup) -> list[int]:
+    """Return the codes of sends that lay in the socket of a suspended master."""
+    name = group.master
+    assert name is not None
+    with Wire(group.address(name)) as peer:
+        peer.socket.settimeout(_LIMIT_S)
+        first = peer.send(b"first")
+        assert first.code == 0, first.remark
+        group.signal(name, signal.SIGSTOP)
+        for number in range(20):
+            request = peer.request(RequestCode.SEND_MESSAGE_V2, send_header(), b"%d" % number)
+            peer.write(encode_command(request))
+        deadline = time.monotonic() + _LIMIT_S
+        while group.master in {name, None}:
+            assert time.monotonic() < deadline, "another master"
+            time.sleep(0.05)
+        # Until the elected replica leaves the old master, it may still confirm what it has.
+        while not _takes_sends(group):
+            assert time.monotonic() < deadline, "the other master serves"
+            time.sleep(0.05)
+        group.signal(name, signal.SIGCONT)
+        codes: list[int] = []
+        # The master closes its connections when it becomes a slave.
+        with contextlib.suppress(EOFError, OSError):
+            while len(codes) < 20:
+                codes.append(peer.receive().code)
+    return codes
+
+
+def _takes_sends(group: FailoverGroup) -> bool:
+    with (
+        contextlib.suppress(EOFError, OSError),
+        Wire(group.info()[0].master_address or "") as peer,
+    ):
+        return peer.send(b"other").code == 0
+    return False

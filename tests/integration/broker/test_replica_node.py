@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.failover.config import FailoverConfig
 from rocketpy.broker.failover.node_state import NodeRole
@@ -16,6 +18,7 @@ from rocketpy.broker.replication.config import ReplicationConfig
 from rocketpy.broker.replication.feature import ReplicationSettings
 from rocketpy.controller.config import ControllerConfig
 from rocketpy.controller.controller import Controller
+from rocketpy.errors import StoreLockedError
 from rocketpy.proto.replication.epochs import Epoch
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.clock import SystemClock
@@ -102,3 +105,40 @@ async def test_replica_that_starts_again_keeps_its_id_and_gets_another_epoch(
                 assert (replica.broker_id, replica.master.epoch) == (1, epoch)
             finally:
                 await replica.stop()
+
+
+async def test_second_process_of_a_directory_is_refused_before_it_registers(
+    tmp_path: Path,
+) -> None:
+    port = free_port()
+    async with controller(tmp_path) as made:
+        first, second = (node(tmp_path, made.address, port) for _ in range(2))
+        await first.start()
+        try:
+            await until(lambda: first.role is NodeRole.MASTER, "master")
+            with pytest.raises(StoreLockedError):
+                await second.start()
+            await second.stop()
+            await asyncio.sleep(0.2)
+            assert (first.role, first.master.epoch) == (NodeRole.MASTER, 1)
+        finally:
+            await first.stop()
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.02, 0.05, 0.1, 0.2])
+async def test_replica_that_is_stopped_at_any_moment_leaves_its_directory_and_port(
+    tmp_path: Path, wait_s: float
+) -> None:
+    port = free_port()
+    async with controller(tmp_path) as made:
+        replica = node(tmp_path, made.address, port)
+        await replica.start()
+        await asyncio.sleep(wait_s)
+        await replica.stop()
+        assert replica.broker is None
+        again = node(tmp_path, made.address, port)
+        await again.start()
+        try:
+            await until(lambda: again.role is NodeRole.MASTER, "master")
+        finally:
+            await again.stop()
