@@ -168,6 +168,8 @@ def alter_set(
     members: Collection[int],
     set_epoch: int,
     is_alive: Callable[[int], bool],
+    *,
+    fences: bool = False,
 ) -> Verdict:
     """Change the sync-state set as its master asks (1001).
 
@@ -178,6 +180,7 @@ def alter_set(
         members: the wanted set.
         set_epoch: epoch of the set that the asker knows.
         is_alive: whether a replica sends heartbeats.
+        fences: whether an unchanged set gets a new epoch as well.
     """
     code = ResponseCode
     if group is None:
@@ -202,7 +205,7 @@ def alter_set(
     if group.master_id not in wanted:
         remark = "the sync-state set must contain the master"
         return refused(code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, remark)
-    if wanted == group.members:
+    if wanted == group.members and not fences:
         remark = "the sync-state set is the same"
         return refused(code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, remark)
     return Verdict(events=[SetAltered(group.name, tuple(sorted(wanted)), group.set_epoch + 1)])

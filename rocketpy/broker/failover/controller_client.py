@@ -188,7 +188,13 @@ class ControllerClient:
         return _group(found, response.body)
 
     async def alter(
-        self, broker_id: int, epoch: int, members: frozenset[int], set_epoch: int
+        self,
+        broker_id: int,
+        epoch: int,
+        members: frozenset[int],
+        set_epoch: int,
+        *,
+        fences: bool = False,
     ) -> GroupInfo | None:
         """Ask for another sync-state set (1001).
 
@@ -197,6 +203,7 @@ class ControllerClient:
             epoch: its epoch.
             members: the wanted set.
             set_epoch: epoch of the set that is known so far.
+            fences: give the set a new epoch also when it is unchanged.
 
         Returns:
             The stored set, or None: the request was refused and nothing was stored by it.
@@ -205,7 +212,10 @@ class ControllerClient:
             RocketPyError: no answer, or an error; the controller may have stored the set.
         """
         header = AlterSyncStateSetRequestHeader(
-            broker_name=self._name, master_broker_id=broker_id, master_epoch=epoch
+            broker_name=self._name,
+            master_broker_id=broker_id,
+            master_epoch=epoch,
+            rocketpy_fence=fences or None,
         )
         body = SyncStateSet(set(members), set_epoch).encode()
         response = await self._call(

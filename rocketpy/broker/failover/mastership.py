@@ -202,6 +202,15 @@ class Mastership:
             return  # another master: the node changes its role
         if info.members is not None:
             state.set_stored(info.members, info.set_epoch, self._now_ms())
-        # An earlier request without an answer may still be on its way.
-        if state.set_epoch == before and not was_sent_before:
+        if state.set_epoch != before:
+            return
+        if not was_sent_before:
             state.failed()
+            return
+        # An earlier request without an answer may still be on its way: a new epoch of the same set
+        # fences it. Apache's controller refuses that, so that there the members stay needed.
+        fenced = await client.alter(
+            self._own_id, self.master.epoch, state.stored, before, fences=True
+        )
+        if fenced is not None and fenced.members is not None:
+            state.set_stored(fenced.members, fenced.set_epoch, self._now_ms())

@@ -62,6 +62,7 @@ class ElectionProcessor:
                 wanted.sync_state_set,
                 wanted.sync_state_set_epoch,
                 lambda number: context.is_alive(name, number),
+                fences=bool(header.rocketpy_fence),
             )
         )
         if not verdict.is_accepted:

@@ -14,12 +14,18 @@ from rocketpy.proto.headers.base import Header, Int32, Int64, header
 
 @header
 class AlterSyncStateSetRequestHeader(Header):
-    """Request 1001, CONTROLLER_ALTER_SYNC_STATE_SET."""
+    """Request 1001, CONTROLLER_ALTER_SYNC_STATE_SET.
+
+    Attributes:
+        rocketpy_fence: store the set also unchanged, with a new set epoch: an earlier request that
+            is still on its way is refused then (ours).
+    """
 
     broker_name: str
     master_broker_id: Int64
     master_epoch: Int32
     invoke_time: Int64 = 0
+    rocketpy_fence: bool | None = None
 
 
 @header

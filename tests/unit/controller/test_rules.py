@@ -18,6 +18,7 @@ from rocketpy.controller.replica_groups import ReplicaGroups
 from rocketpy.controller.rules import (
     MAX_REPLICAS,
     Standing,
+    Verdict,
     alter_set,
     apply_id,
     clean,
@@ -119,6 +120,16 @@ def alter(members: set[int], **changes: int):
         asked["set_epoch"],
         lambda number: number == 1,
     )
+
+
+def test_alter_set_that_fences_gives_an_unchanged_set_a_new_epoch() -> None:
+    group = group_with([1, 2, 3], master=1, members=[2])
+
+    def asked(set_epoch: int) -> Verdict:
+        return alter_set(group, 1, 1, {1, 2}, set_epoch, lambda _: False, fences=True)
+
+    assert asked(1).events == [SetAltered(group.name, (1, 2), 2)]
+    assert code_of(asked(0)) is Code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH
 
 
 def test_alter_set_smaller_set_needs_no_liveness() -> None:

@@ -50,11 +50,21 @@ class FakeController:
         self.failure: RocketPyError | None = None
         self.refuses = False
         self.stores_without_answer = False
+        self.knows_fences = False
 
     async def alter(
-        self, _id: int, epoch: int, members: frozenset[int], set_epoch: int
+        self,
+        _id: int,
+        epoch: int,
+        members: frozenset[int],
+        set_epoch: int,
+        *,
+        fences: bool = False,
     ) -> GroupInfo | None:
         self.asked.append(members)
+        if fences and self.knows_fences and set_epoch == self.set_epoch:
+            self.set_epoch += 1
+            return GroupInfo(MasterInfo(1, "", epoch), members, self.set_epoch)
         if self.stores_without_answer and set_epoch == self.set_epoch:
             self.members, self.set_epoch = members, self.set_epoch + 1
         if self.failure is not None:
@@ -186,3 +196,18 @@ def test_lease_is_needed_where_copies_are_counted(needs_all: bool) -> None:
     kit.now_ms = 9_000
     assert kit.mastership.may_acknowledge() is needs_all
     assert (kit.mastership.send_refusal() is None) is needs_all
+
+
+def test_request_that_may_still_arrive_is_fenced_by_a_new_epoch_of_the_stored_set() -> None:
+    kit = Kit()
+    kit.server.confirmed_by = {2: 100}
+    kit.controller.failure = ConnectError("away")
+    kit.tick()
+    # The replica is gone for good, so that the controller refuses the set.
+    kit.server.confirmed_by = {}
+    kit.controller.failure = None
+    kit.controller.refuses, kit.controller.knows_fences = True, True
+    kit.tick()
+    assert kit.mastership.needed() == frozenset()
+    assert kit.controller.asked[-1] == {1}
+    assert kit.controller.set_epoch == 6
