@@ -17,7 +17,6 @@ STANDS_FOR = {
     "cli/commands/server_config.py": COMMANDS,
     "cli/commands/store.py": "integration/cli/test_store.py",
     "cli/commands/topic.py": COMMANDS,
-    "broker/failover/controller_client.py": "integration/broker/test_failover.py",
     "broker/failover/replica_node.py": "integration/broker/test_failover.py",
     "broker/acting/acting_parts.py": "integration/broker/test_acting_master.py",
     "controller/processor/elections.py": "integration/controller/test_controller.py",
