@@ -49,6 +49,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 HEARTBEAT_MIN_PAUSE_MS = 1_000
 ROUTE_MIN_PAUSE_MS = 500
 ROUTE_URGENT_PAUSE_MS = 100
+ROUTE_URGENT_MS = 3_000
+ROUTE_URGENT_EVERY_MS = 30_000
 LEAVE_S = 1.0
 """Time-out of leaving a group: a broker that does not answer notices the end of the connection."""
 _LOOK_UP_PAUSE_MS = 500
@@ -124,6 +126,7 @@ class Instance:
         self.next_msg_id: Callable[[], str] = ids.next
         self.next_msg_ids: Callable[[int], list[str]] = ids.next_many
         self._last_route_ms = -ROUTE_MIN_PAUSE_MS
+        self._urgent_since_ms = -ROUTE_URGENT_EVERY_MS - 1
         self._sub_version = 0
         self._route_job = PeriodicJob(
             "routes", self._refresh_routes, to_ms(config.route_refresh_interval)
@@ -478,9 +481,13 @@ class Instance:
         """Fetch all routes at once, at most twice a second: a broker may have moved.
 
         Args:
-            is_urgent: another master is being elected: at most ten times a second.
+            is_urgent: another master may be elected: at most ten times a second, for 3 of 30 s,
+                so that many clients of a lost broker do not overload the name servers.
         """
         now = self.clock.monotonic_ms()
+        if is_urgent and now - self._urgent_since_ms > ROUTE_URGENT_EVERY_MS:
+            self._urgent_since_ms = now
+        is_urgent = is_urgent and now - self._urgent_since_ms <= ROUTE_URGENT_MS
         pause_ms = ROUTE_URGENT_PAUSE_MS if is_urgent else ROUTE_MIN_PAUSE_MS
         if self.is_running and now - self._last_route_ms >= pause_ms:
             self._last_route_ms = now

@@ -44,6 +44,7 @@ from rocketpy.client.messages.outcomes import ENDS_PROGRAM
 from rocketpy.client.sending.attempt import SendAttempt, SendFailures
 from rocketpy.client.sending.backoff import (
     MAX_GRACE_MS,
+    SHORT_PAUSES,
     STALL_MS,
     backoff_ms,
     retry_pause_ms,
@@ -135,10 +136,7 @@ def _is_of_old_route(error: RocketPyError) -> bool:
         return error.remark.startswith("[REJECTREQUEST]")
     # The topic has fewer queues now; a slave acts for its master, and takes no messages; or the
     # broker hangs, and another one may have replaced it.
-    return isinstance(
-        error,
-        InvalidParameterError | ServiceNotAvailableError | RequestTimeoutError | ConnectError,
-    )
+    return isinstance(error, InvalidParameterError | ServiceNotAvailableError | RequestTimeoutError)
 
 
 def _is_nothing_stored(error: RocketPyError) -> bool:
@@ -302,6 +300,8 @@ class PendingSend:
             self._finish_error(error)
             return
         failures.pauses += 1
+        if failures.pauses <= SHORT_PAUSES:
+            self._transport.refresh_routes_soon(is_urgent=True)
         # After a pause all brokers get another chance: each may be back.
         wait_ms = retry_pause_ms(failures.pauses, error, left_ms)
         failures.refused = frozenset()
