@@ -228,3 +228,23 @@ async def test_closed_client_closes_its_connections_once() -> None:
     kit.instance.heartbeat_soon()
     kit.instance.refresh_routes_soon()
     assert kit.remoting.requests == []
+
+
+async def test_urgent_fetches_of_routes_are_bounded_while_a_broker_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kit = Kit()
+    await kit.instance.start()
+    fetches: list[int] = []
+    monkeypatch.setattr(
+        kit.instance._route_job, "wake", lambda: fetches.append(kit.clock.monotonic_ms())
+    )
+    # A send that waits for the broker asks every 10 ms, for a minute.
+    for _ in range(6_000):
+        kit.instance.refresh_routes_soon(is_urgent=True)
+        kit.clock.advance(10)
+    await kit.instance.close()
+    # Ten a second for 3 of 30 s, then two.
+    begin = fetches[0]
+    assert len([at for at in fetches if at - begin < 3_000]) == 30
+    assert len(fetches) < 200
