@@ -53,19 +53,27 @@ def decode_epochs(text: bytes) -> Epochs:
         StoreFormatError: it is damaged.
     """
     try:
-        count_text, crc_text, *lines = text.decode("ascii").splitlines()
-        count, crc = int(count_text), int(crc_text)
-        epochs = tuple(
-            Epoch(int(number), int(start))
-            for number, _, start in (line.partition("-") for line in lines)
-        )
+        count_line, crc_line, body = text.split(b"\n", 2)
+        count, crc = _number(count_line), _number(crc_line)
+        pairs = [line.partition(b"-") for line in body.splitlines()]
+        epochs = tuple(Epoch(_number(number), _number(start)) for number, _, start in pairs)
     except ValueError as error:
         raise StoreFormatError(f"the epoch list cannot be parsed: {error}") from error
-    body = text.split(b"\n", 2)[2]
     if count != len(epochs) or (crc and crc != zlib.crc32(body) & _CRC_MASK):
         raise StoreFormatError("the epoch list has a wrong length or checksum")
     check_epochs(epochs)
     return epochs
+
+
+def _number(text: bytes) -> int:
+    """Parse digits alone; `int` takes signs, blanks and underscores as well.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not text.isdigit():
+        raise ValueError(f"{text[:20]!r} is not a number")
+    return int(text)
 
 
 def check_epochs(epochs: Iterable[Epoch]) -> None:

@@ -48,11 +48,20 @@ def test_epoch_list_without_checksum_is_read() -> None:
         b"1\n0\n3:7\n",
         APACHE.replace(b"1335", b"1336"),
         b"\xff\n0\n1-1\n",
+        b"0\n0",
+        b"1\n0\n1_0-0\n",
+        b"1\n0\n 1-+0\n",
     ],
 )
 def test_damaged_epoch_list_is_refused(text: bytes) -> None:
     with pytest.raises(StoreFormatError):
         decode_epochs(text)
+
+
+@pytest.mark.parametrize("length", range(len(APACHE) - 1))
+def test_epoch_list_cut_at_any_byte_is_refused(length: int) -> None:
+    with pytest.raises(StoreFormatError):
+        decode_epochs(APACHE[:length])
 
 
 def test_epoch_that_stored_nothing_is_replaced_by_the_next() -> None:
