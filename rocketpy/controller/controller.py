@@ -35,6 +35,7 @@ from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
+from rocketpy.remoting.config_requests import ConfigProcessor
 from rocketpy.remoting.connection.channel import Channel, format_address
 from rocketpy.remoting.connection.dispatch import Processor, Response
 from rocketpy.remoting.network.network import Network
@@ -164,11 +165,12 @@ class Controller:
         elections = ElectionProcessor(context)
         heartbeats = HeartbeatProcessor(context)
         metadata = MetadataProcessor(self.settings, self._itself, self._leader)
+        config = ConfigProcessor(self.settings)
         code = RequestCode
         for each, processor in {
             code.CONTROLLER_GET_METADATA_INFO: metadata.metadata,
-            code.UPDATE_CONTROLLER_CONFIG: metadata.update_config,
-            code.GET_CONTROLLER_CONFIG: metadata.get_config,
+            code.UPDATE_CONTROLLER_CONFIG: config.update,
+            code.GET_CONTROLLER_CONFIG: config.get,
         }.items():
             self._remoting.register([each], processor)
         processors: Mapping[RequestCode, Processor] = {

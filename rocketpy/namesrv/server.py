@@ -13,7 +13,6 @@ from rocketpy.namesrv.kv_config import KvConfig
 from rocketpy.namesrv.liveness import Liveness
 from rocketpy.namesrv.notifier import MinBrokerNotifier
 from rocketpy.namesrv.processor.brokers import BrokerProcessor, take_over
-from rocketpy.namesrv.processor.config import ConfigProcessor
 from rocketpy.namesrv.processor.kv import KvProcessor
 from rocketpy.namesrv.processor.routes import RouteProcessor
 from rocketpy.namesrv.processor.topics import TopicProcessor
@@ -23,6 +22,7 @@ from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
+from rocketpy.remoting.config_requests import ConfigProcessor
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.network.network import Network
 from rocketpy.remoting.server import RemotingServer

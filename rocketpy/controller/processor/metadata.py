@@ -1,24 +1,15 @@
-"""Metadata and settings of the controller: 1005, 1009, 1010.
-
-Only keys marked as live change, with typed and bounded values, as in the name server.
+"""Metadata of the controller (1005).
 
 Source: ControllerRequestProcessor (5.4.0)
 """
 
 from collections.abc import Callable
 
-import structlog
-
 from rocketpy.controller.config import ControllerConfig, Peer
-from rocketpy.errors import ConfigError
 from rocketpy.proto.headers.controller import GetMetaDataResponseHeader
-from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.runtime.config.live_config import LiveConfig
-from rocketpy.runtime.config.properties_file import read_properties
-
-_logger = structlog.get_logger(__name__)
 
 
 class MetadataProcessor:
@@ -52,22 +43,3 @@ class MetadataProcessor:
             peers="".join(f"{each.id}:{each.address};" for each in peers),
         )
         return make_response(request, ext_fields=header.to_ext())
-
-    def update_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_CONTROLLER_CONFIG (1009): all of the keys, or none."""
-        try:
-            changes = read_properties(request.body)
-            for key in changes:
-                if key not in self._settings.live_keys:
-                    remark = f"{key[:100]} cannot be changed while running"
-                    _logger.warning("update rejected", peer=channel.remote_address, reason=remark)
-                    return make_response(request, ResponseCode.NO_PERMISSION, remark)
-            self._settings.update(changes)
-        except ConfigError as error:
-            return make_response(request, ResponseCode.INVALID_PARAMETER, str(error))
-        _logger.info("settings changed", peer=channel.remote_address, changes=changes)
-        return make_response(request)
-
-    def get_config(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_CONTROLLER_CONFIG (1010)."""
-        return make_response(request, body=self._settings.as_properties().encode())

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.namesrv.processor.config import ConfigProcessor
+from rocketpy.remoting.config_requests import ConfigProcessor
 
 
 @pytest.fixture

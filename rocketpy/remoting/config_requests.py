@@ -1,15 +1,16 @@
-"""Settings of the name server over the wire (318, 319).
+"""Settings of a name server or a controller over the wire (318, 319; 1009, 1010).
 
 Only keys marked as live change, with typed and bounded values: no path, class or address is ever
 taken from the network. (Apache has a list of forbidden keys instead, which has had gaps.)
 
-Source: DefaultRequestProcessor.updateConfig, getConfig (5.4.0)
+Source: DefaultRequestProcessor, ControllerRequestProcessor: updateConfig, getConfig (5.4.0)
 """
+
+from typing import Any
 
 import structlog
 
 from rocketpy.errors import ConfigError
-from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.connection.channel import Channel
@@ -26,11 +27,11 @@ class ConfigProcessor:
         settings: the current settings.
     """
 
-    def __init__(self, settings: LiveConfig[NamesrvConfig]) -> None:
+    def __init__(self, settings: LiveConfig[Any]) -> None:
         self._settings = settings
 
     def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_NAMESRV_CONFIG (318): all of the keys, or none."""
+        """UPDATE_NAMESRV_CONFIG (318), UPDATE_CONTROLLER_CONFIG (1009): all keys, or none."""
         try:
             changes = read_properties(request.body)
             for key in changes:
@@ -45,5 +46,5 @@ class ConfigProcessor:
         return make_response(request)
 
     def get(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_NAMESRV_CONFIG (319)."""
+        """GET_NAMESRV_CONFIG (319), GET_CONTROLLER_CONFIG (1010)."""
         return make_response(request, body=self._settings.as_properties().encode())
