@@ -11,7 +11,7 @@ import structlog
 from rocketpy.broker.failover.controller_client import ControllerClient, GroupInfo
 from rocketpy.broker.failover.lease import Lease
 from rocketpy.broker.failover.node_state import MasterInfo
-from rocketpy.broker.failover.sync_state_set import ReplicaLog, SyncStateSet
+from rocketpy.broker.failover.sync_state_set import SyncStateSet
 from rocketpy.broker.replication.acknowledgements import NOT_ENOUGH
 from rocketpy.broker.replication.ha_server import HaServer
 from rocketpy.errors import RocketPyError
@@ -143,7 +143,7 @@ class Mastership:
         if state is None:
             return
         replicas = {
-            each.broker_id: ReplicaLog(each.stream.progress.confirmed)
+            each.broker_id: each.stream.progress.confirmed
             for each in server.streaming
             if each.broker_id is not None and each.stream is not None
         }
@@ -164,7 +164,7 @@ class Mastership:
     async def _change(
         self,
         state: SyncStateSet,
-        replicas: dict[int, ReplicaLog],
+        replicas: dict[int, int],
         server: HaServer,
         client: ControllerClient,
     ) -> None:
@@ -172,7 +172,7 @@ class Mastership:
         joining = asked - state.stored
         # What was acknowledged until the members were waited for, they must have as well.
         bound = server.acknowledged_end
-        is_level = all(each in replicas and replicas[each].confirmed >= bound for each in joining)
+        is_level = all(each in replicas and replicas[each] >= bound for each in joining)
         if not is_level and not self._was_sent:
             if self._now_ms() - self._asked_ms > _JOIN_MS or not joining <= replicas.keys():
                 state.failed()

@@ -246,7 +246,6 @@ class ReplicaNode:
         server = broker.parts.replication.server
         if server is None or not mastership.hand_over():
             return False
-        server.membership_changed()
         deadline_ms = self._clock.monotonic_ms() + int(_HAND_OVER_S * 1_000)
         while self._clock.monotonic_ms() < deadline_ms:
             server.membership_changed()

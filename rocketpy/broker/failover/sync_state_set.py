@@ -9,20 +9,10 @@ Source: ReplicasManager.checkSyncStateSetAndDoReport, AutoSwitchHAService (5.4.0
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 CLOSED_MS: Final = 1_000
 """A replica without a connection for this long leaves the set."""
-
-
-class ReplicaLog(NamedTuple):
-    """Progress of a connected replica.
-
-    Attributes:
-        confirmed: end of the part of the log that it confirms.
-    """
-
-    confirmed: int
 
 
 @dataclass(slots=True)
@@ -91,25 +81,25 @@ class SyncStateSet:
         return bool(self._asked)
 
     def wanted(
-        self, replicas: Mapping[int, ReplicaLog], *, end: int, confirmed: int, now_ms: int
+        self, replicas: Mapping[int, int], *, end: int, confirmed: int, now_ms: int
     ) -> frozenset[int] | None:
         """Return the set to ask the controller for; None if the stored one is right.
 
         Called regularly. The caller passes the result to `ask` before it sends the request.
 
         Args:
-            replicas: progress of the connected replicas, by id.
+            replicas: end of the part of the log that each connected replica confirms, by id.
             end: end of the master's log.
             confirmed: end of the part that all needed replicas have.
             now_ms: monotonic time.
         """
-        for number, log in replicas.items():
+        for number, replica_end in replicas.items():
             known = self._members.setdefault(number, _Member(0, now_ms))
             known.seen_ms = now_ms
             # Level with the end of the last call: the present one moves while reports travel.
-            if log.confirmed >= end:
+            if replica_end >= end:
                 known.level_ms = now_ms
-            elif log.confirmed >= self._end:
+            elif replica_end >= self._end:
                 known.level_ms = self._end_ms
         self._end, self._end_ms = end, now_ms
         if self._asked:
@@ -117,8 +107,8 @@ class SyncStateSet:
         staying = {each for each in self._stored if self._stays(each, now_ms)}
         joining = {
             number
-            for number, log in replicas.items()
-            if number not in self._stored and log.confirmed >= max(confirmed, self._epoch_start)
+            for number, replica_end in replicas.items()
+            if number not in self._stored and replica_end >= max(confirmed, self._epoch_start)
         }
         wanted = frozenset(staying | joining)
         return None if wanted == self._stored else wanted

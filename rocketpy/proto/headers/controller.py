@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from rocketpy.proto.headers.base import Header, Int32, Int64, header
+from rocketpy.proto.headers.namesrv import BrokerHeartbeatRequestHeader
 
 
 @header
@@ -191,27 +192,14 @@ class ApplyBrokerIdResponseHeader(Header):
 
 
 @header
-class ControllerHeartbeatRequestHeader(Header):
+class ControllerHeartbeatRequestHeader(BrokerHeartbeatRequestHeader):
     """Request 904, BROKER_HEARTBEAT, of a broker in controller mode.
 
     Attributes:
         rocketpy_needs_all: whether this master acknowledges what all of the sync-state set has.
-        rocketpy_epoch: epoch of the master that it follows.
-        rocketpy_master: id of that master.
     """
 
-    cluster_name: str
-    broker_addr: str
-    broker_name: str
-    broker_id: Int64 | None = None
-    epoch: Int32 | None = None
-    max_offset: Int64 | None = None
-    confirm_offset: Int64 | None = None
-    heartbeat_timeout_mills: Int64 | None = None
-    election_priority: Int32 | None = None
     rocketpy_needs_all: bool | None = None
-    rocketpy_epoch: Int32 | None = None
-    rocketpy_master: Int64 | None = None
 
 
 @header

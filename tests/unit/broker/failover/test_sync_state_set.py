@@ -1,6 +1,6 @@
 """Sync-state set at its master: what is waited for, and what the controller is asked for."""
 
-from rocketpy.broker.failover.sync_state_set import CLOSED_MS, ReplicaLog, SyncStateSet
+from rocketpy.broker.failover.sync_state_set import CLOSED_MS, SyncStateSet
 
 
 class Kit:
@@ -17,8 +17,9 @@ class Kit:
 
     def wanted(self, passed_ms: int = 0) -> frozenset[int] | None:
         self.now_ms += passed_ms
-        replicas = {number: ReplicaLog(end) for number, end in self.logs.items()}
-        return self.set.wanted(replicas, end=self.end, confirmed=self.confirmed, now_ms=self.now_ms)
+        return self.set.wanted(
+            self.logs, end=self.end, confirmed=self.confirmed, now_ms=self.now_ms
+        )
 
 
 def test_replica_that_is_level_is_wanted_and_waited_for_before_the_answer() -> None:
