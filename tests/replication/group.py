@@ -130,7 +130,9 @@ class Group:
         return int(status["haClientRuntimeInfo"]["maxOffset"])
 
     def wait_in_sync(self, limit_s: float) -> int:
-        """Wait until all slaves have the whole log; return its end.
+        """Wait until all slaves have the whole log, and the master knows it; return its end.
+
+        After a restart the master gives consumers only what slaves have confirmed again.
 
         Raises:
             AssertionError: they do not get it.
@@ -138,6 +140,10 @@ class Group:
         deadline = time.monotonic() + limit_s
         while True:
             ends: dict[str, object] = {}
+            try:
+                ends["confirmed"] = self.status(MASTER)["confirmedOffset"]
+            except (OSError, ValueError, KeyError) as error:
+                ends["confirmed"] = repr(error)
             for name in self.brokers:
                 try:
                     ends[name] = self.end(name)

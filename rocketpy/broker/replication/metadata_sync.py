@@ -296,11 +296,11 @@ class MetadataSync:
 
         # Later messages of a topic that the master lacks are those of its next creation.
         end = self._tables.max_phy_offset()
+        # Asked before the table: topics whose messages all precede it are in the table, or were
+        # deleted. One that is created between both answers may only be missing in the table.
+        master_end = await self._master_end()
         found = await _fetch(fetch, self._topics_version)
         if found is not None:
-            # Asked after the table: topics whose messages all precede it are in the table, or
-            # were deleted.
-            master_end = await self._master_end()
             for topic in table.follow(found.entries):
                 self._commits.drop_topic(topic)
                 self._tables.drop_topic(topic, end)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.store.results import PutMessage
 from tests.unit.broker.replication.slave_kit import Pair, parts
 from tests.unit.broker.test_broker import Kit
@@ -90,6 +92,25 @@ async def test_slave_topic_deleted_before_the_log_was_copied_is_not_created() ->
     new_topic(pair)
     await lose_master(pair)
     assert pair.slave.topics.get("OLD") is None
+    assert pair.slave.topics.get("T") is not None
+
+
+async def test_slave_topic_created_after_the_table_was_read_is_created_from_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = Pair()
+    answer = pair.master.invoke
+
+    async def invoke(address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        response = await answer(address, command, timeout_ms)
+        if command.code == RequestCode.GET_ALL_TOPIC_CONFIG:
+            new_topic(pair)
+        return response
+
+    monkeypatch.setattr(pair.master, "invoke", invoke)
+    await pair.sync.follow_once()
+    assert pair.slave.topics.get("T") is None
+    await lose_master(pair)
     assert pair.slave.topics.get("T") is not None
 
 

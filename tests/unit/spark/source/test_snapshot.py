@@ -1,14 +1,23 @@
 """Masters and slaves of a snapshot, and ranges that only an absent master may have."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from rocketpy.errors import NoRouteError
+from rocketpy.admin.servers import Servers
+from rocketpy.errors import NoRouteError, TopicNotExistError
 from rocketpy.proto.bodies.route import BrokerData, QueueData, TopicRouteData
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.spark.offsets import QueueRange
-from rocketpy.spark.source.snapshot import Ends, Snapshot, broker_addresses, check_at_slaves
+from rocketpy.spark.options import parse_options
+from rocketpy.spark.read_options import ReadOptions
+from rocketpy.spark.source.snapshot import (
+    Ends,
+    Snapshot,
+    broker_addresses,
+    check_at_slaves,
+    take_snapshot,
+)
 
 QUEUE = MessageQueue("T", "a", 0)
 
@@ -50,3 +59,22 @@ def test_range_that_a_slave_does_not_have_is_an_error_that_passes() -> None:
     assert caught.value.retriable
 
     check_at_slaves(taken._replace(slaves=frozenset()), outside)
+
+
+class SlaveOfALostMaster:
+    """Servers of which the only broker has not learnt of a new topic yet."""
+
+    async def topic_route(self, topic: str) -> TopicRouteData:
+        return route(6, {1: "s:1"})
+
+    async def ask(self, *_request: object) -> object:
+        raise TopicNotExistError(17, "topic[T] not exist")
+
+
+async def test_snapshot_of_a_slave_that_lacks_a_new_topic_waits_in_a_stream_only() -> None:
+    servers = cast(Servers, SlaveOfALostMaster())
+    options = parse_options({"nameservers": "127.0.0.1:9876", "subscribe": "T"}, ReadOptions)
+    taken = await take_snapshot(servers, options, is_patient=True)
+    assert list(taken.unreachable) == ["a"]
+    with pytest.raises(TopicNotExistError):
+        await take_snapshot(servers, options)
