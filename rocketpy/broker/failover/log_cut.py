@@ -31,7 +31,7 @@ def cut_log(config: MessageStoreConfig, files: StoreFiles, at: int) -> None:
     root = Path(config.store_path_root_dir)
     lock = files.lock(root / "lock")
     try:
-        log = local_log(root, config.store_path_commit_log)
+        log = local_log(root, config.store_path_commit_log, disk=files)
         aside = cut(log, max(at, log.begin))
     finally:
         lock.close()

@@ -4,9 +4,11 @@ The files are read, never changed. Consecutive fast-path eligible records are ch
 compiled reader where it is available; the others, and all of them without it, one by one.
 """
 
+import contextlib
 import mmap
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final, NamedTuple
 
 from rocketpy.proto.record.record import BLANK_BYTES
@@ -33,16 +35,31 @@ class CheckedLog(NamedTuple):
     damaged: list[int]
 
 
+@contextmanager
+def mapped_to_read(file: LogFile) -> Iterator[memoryview]:
+    """Map a file that may not be writable."""
+    with pathlib.Path(file.path).open("rb") as opened:
+        data = mmap.mmap(opened.fileno(), file.size_bytes, prot=mmap.PROT_READ)
+    with contextlib.closing(data), memoryview(data) as view:
+        yield view
+
+
 class LogCheck:
     """Checks the files of one log, in order."""
 
-    def __init__(self, progress: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        progress: Callable[[int], None] = lambda _: None,
+        map_file: Callable[[LogFile], AbstractContextManager[memoryview]] = mapped_to_read,
+    ) -> None:
         """Prepare a check.
 
         Args:
             progress: called with the number of bytes checked since the last call.
+            map_file: opens a file.
         """
         self._progress = progress
+        self._map_file = map_file
         self._reader = CompiledReader((0,))  # only the records count, not their entries
         self._records = 0
         self._damaged: list[int] = []
@@ -68,15 +85,9 @@ class LogCheck:
         return CheckedLog(begin, self._end, self._records, damaged[:_MOST_DAMAGED])
 
     def _check_file(self, file: LogFile, limit: int | None) -> None:
-        with pathlib.Path(file.path).open("rb") as opened:
-            data = mmap.mmap(opened.fileno(), file.size_bytes, prot=mmap.PROT_READ)
-        view = memoryview(data)
-        try:
-            end = file.size_bytes if limit is None else min(file.size_bytes, limit - file.base)
+        end = file.size_bytes if limit is None else min(file.size_bytes, limit - file.base)
+        with self._map_file(file) as view:
             self._check_view(view, file.base, end)
-        finally:
-            view.release()
-            data.close()
 
     def _check_view(self, view: memoryview, base: int, end: int) -> None:
         position = reported = 0

@@ -14,11 +14,9 @@ that covers nothing behind the cut are written, so that the next start recovers 
 Then the log is cut, its last file first. After a crash in between the command is repeated.
 """
 
-import contextlib
-import mmap
-import os
 from array import array
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -31,10 +29,10 @@ from rocketpy.proto.record.record import (
 from rocketpy.proto.record.record_check import RecordState, check_record
 from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.files.real_files import RealFiles
-from rocketpy.store.replication.backup import sync_path
+from rocketpy.store.files.store_files import StoreFiles
 from rocketpy.store.replication.log_check import LogCheck
 from rocketpy.store.replication.log_identity import IDENTITY_FILE
-from rocketpy.store.scan.directory import LogFile, offset_files
+from rocketpy.store.scan.directory import LogFile, is_offset
 
 CUT_DIRECTORY: Final = "cut"
 _ABORT: Final = b"0\nresync"
@@ -52,6 +50,7 @@ _PARTS: Final = (
     f"config/{IDENTITY_FILE}.bak",
 )
 _PIECE_BYTES: Final = 1 << 20
+_REAL_FILES: Final = RealFiles()
 
 Probe = Generator[tuple[int, int, bytes], bool, int]
 """Search for the end of the equal part: yields physical offset, size and bytes of a record; is sent
@@ -67,6 +66,7 @@ class LocalLog(NamedTuple):
         begin: physical offset of the oldest byte.
         end: physical offset after the last record, intact or not.
         intact_end: physical offset of the first damaged record; `end` without one.
+        disk: the file system.
     """
 
     root: Path
@@ -75,10 +75,14 @@ class LocalLog(NamedTuple):
     begin: int
     end: int
     intact_end: int
+    disk: StoreFiles
 
 
 def local_log(
-    root: Path, commit_log: str = "", progress: Callable[[int], None] = lambda _: None
+    root: Path,
+    commit_log: str = "",
+    progress: Callable[[int], None] = lambda _: None,
+    disk: StoreFiles = _REAL_FILES,
 ) -> LocalLog:
     """Check every record of a log, and find its range.
 
@@ -86,24 +90,41 @@ def local_log(
         root: the store directory, locked by the caller.
         commit_log: `storePathCommitLog`, where that is not `<root>/commitlog`.
         progress: called with the number of bytes checked since the last call.
+        disk: the file system.
     """
     directory = Path(commit_log) if commit_log else root / "commitlog"
-    files = offset_files(directory)
-    checked = LogCheck(progress).run(files)
+    files = _log_files(directory, disk)
+
+    @contextmanager
+    def mapped(file: LogFile) -> Iterator[memoryview]:
+        with closing(disk.open(Path(file.path))) as region:
+            yield region.view
+
+    checked = LogCheck(progress, mapped).run(files)
     # Recovery may keep what follows the last intact record, so it belongs to the log.
-    end = max(checked.end, _written_end(files, checked.end))
+    end = max(checked.end, _written_end(files, checked.end, disk))
     intact_end = min(checked.damaged[:1] or [checked.end])
-    return LocalLog(root, directory, files, checked.begin, end, intact_end)
+    return LocalLog(root, directory, files, checked.begin, end, intact_end, disk)
 
 
-def _written_end(files: Sequence[LogFile], begin: int) -> int:
+def _log_files(directory: Path, disk: StoreFiles) -> list[LogFile]:
+    """Return the files of the log, ascending, without empty ones."""
+    paths = [directory / name for name in disk.list_files(directory) if is_offset(name)]
+    return [
+        LogFile(int(path.name), size_bytes, str(path))
+        for path in paths
+        if (size_bytes := disk.size_bytes(path))
+    ]
+
+
+def _written_end(files: Sequence[LogFile], begin: int, disk: StoreFiles) -> int:
     """Return the physical offset after the last byte that is not zero; `begin` without one."""
     for file in reversed(files):
         end = file.base + file.size_bytes
-        with Path(file.path).open("rb") as opened:
+        with closing(disk.open_file(Path(file.path))) as opened:
             while end > max(begin, file.base):
                 start = max(begin, file.base, end - _PIECE_BYTES)
-                piece = os.pread(opened.fileno(), end - start, start - file.base).rstrip(b"\0")
+                piece = opened.read(start - file.base, end - start).rstrip(b"\0")
                 if piece:
                     return start + len(piece)
                 end = start
@@ -126,44 +147,45 @@ def equal_end(log: LocalLog, master_begin: int) -> Probe:
     low, high = 0, len(files)
     while low < high:
         middle = (low + high) // 2
-        if (yield from _has(files[middle], 0)):
+        if (yield from _has(files[middle], 0, log.disk)):
             low = middle + 1
         else:
             high = middle
     if not low:
         return log.begin
     file = files[low - 1]
-    positions = record_positions(file, log.intact_end)
+    positions = record_positions(file, log.intact_end, log.disk)
     # The last position is the end of the last record.
     low, high = 1, len(positions) - 1
     while low < high:
         middle = (low + high) // 2
-        if (yield from _has(file, positions[middle])):
+        if (yield from _has(file, positions[middle], log.disk)):
             low = middle + 1
         else:
             high = middle
     return min(log.intact_end, file.base + positions[low])
 
 
-def _has(file: LogFile, position: int) -> Generator[tuple[int, int, bytes], bool, bool]:
-    with Path(file.path).open("rb") as opened:
-        head = os.pread(opened.fileno(), BLANK_BYTES, position)
+def _has(
+    file: LogFile, position: int, disk: StoreFiles
+) -> Generator[tuple[int, int, bytes], bool, bool]:
+    with closing(disk.open_file(Path(file.path))) as opened:
+        head = opened.read(position, BLANK_BYTES)
         size_bytes = int.from_bytes(head[:4], "big", signed=True)
-        record = os.pread(opened.fileno(), max(0, size_bytes), position)
+        record = opened.read(position, max(0, size_bytes))
     return (yield file.base + position, len(record), record)
 
 
-def record_positions(file: LogFile, log_end: int) -> "array[int]":
+def record_positions(file: LogFile, log_end: int, disk: StoreFiles = _REAL_FILES) -> "array[int]":
     """Return the positions of the records of a file, and the end of the last one.
 
     Args:
         file: the file.
         log_end: physical offset of the end of the log.
+        disk: the file system.
     """
-    with Path(file.path).open("rb") as opened:
-        data = mmap.mmap(opened.fileno(), file.size_bytes, prot=mmap.PROT_READ)
-    with contextlib.closing(data), memoryview(data) as view:
-        return _positions_in(view[: log_end - file.base], file)
+    with closing(disk.open(Path(file.path))) as region:
+        return _positions_in(region.view[: log_end - file.base], file)
 
 
 def _positions_in(view: memoryview, file: LogFile) -> "array[int]":
@@ -203,15 +225,14 @@ def cut(log: LocalLog, at: int) -> Path:
     if at != log.begin:
         _check_start(log, at)
     aside = log.root / CUT_DIRECTORY / f"{at:020d}-{log.end:020d}"
-    aside.mkdir(parents=True, exist_ok=True)
+    log.disk.make_directories(aside)
     if at == log.begin:
         _move_all(log, aside)
     else:
         _keep(log, at, aside)
         _distrust(log, at)
         _cut_files(log, at)
-    sync_path(aside.parent)
-    sync_path(log.root)
+    log.disk.sync_directories()
     return aside
 
 
@@ -227,57 +248,54 @@ def forget_identity(root: Path) -> None:
 
 def _check_start(log: LocalLog, at: int) -> None:
     file = next(each for each in log.files if each.base <= at <= each.base + each.size_bytes)
-    if at != file.base and at - file.base not in set(record_positions(file, log.end)):
+    if at != file.base and at - file.base not in set(record_positions(file, log.end, log.disk)):
         raise StoreFormatError(f"{at} is not the start of a record of {file.path}")
 
 
 def _move_all(log: LocalLog, aside: Path) -> None:
-    if log.directory.exists():
-        log.directory.rename(aside / "commitlog")
-        sync_path(aside)
+    disk = log.disk
+    if disk.exists(log.directory):
+        disk.rename(log.directory, aside / "commitlog")
+        disk.sync_directories()
     for name in _PARTS:
-        if (log.root / name).exists():
-            (aside / name).parent.mkdir(exist_ok=True)
-            (log.root / name).rename(aside / name)
-    sync_path(aside)
+        if disk.exists(log.root / name):
+            disk.make_directories((aside / name).parent)
+            disk.rename(log.root / name, aside / name)
+    disk.sync_directories()
 
 
 def _keep(log: LocalLog, at: int, aside: Path) -> None:
     """Copy the bytes behind the cut to a file that is named by their offset."""
-    with Path(aside / f"{at:020d}").open("wb") as writer:
+    with closing(log.disk.create_file(aside / f"{at:020d}", log.end - at)) as writer:
         for file in log.files:
             position, end = max(at, file.base), min(file.base + file.size_bytes, log.end)
-            with Path(file.path).open("rb") as reader:
+            with closing(log.disk.open_file(Path(file.path))) as reader:
                 while position < end:
                     size_bytes = min(_PIECE_BYTES, end - position)
-                    writer.write(os.pread(reader.fileno(), size_bytes, position - file.base))
+                    writer.write(position - at, reader.read(position - file.base, size_bytes))
                     position += size_bytes
         writer.flush()
-        os.fsync(writer.fileno())
-    sync_path(aside)
-    sync_path(aside.parent)
-    sync_path(log.root)
+    log.disk.sync_directories()
 
 
 def _distrust(log: LocalLog, at: int) -> None:
     """Make the next start recover, and trust nothing behind the cut."""
-    files = RealFiles()
-    files.write_bytes(log.root / "abort", _ABORT)
-    checkpoint = Checkpoint(log.root / "checkpoint", files)
+    log.disk.write_bytes(log.root / "abort", _ABORT)
+    checkpoint = Checkpoint(log.root / "checkpoint", log.disk)
     checkpoint.load()
     stamp_ms = _store_time_ms(log, at)
     checkpoint.lower_index(at, stamp_ms)
     checkpoint.lower(at, at, stamp_ms)
     checkpoint.close()
-    files.sync_directories()
+    log.disk.sync_directories()
 
 
 def _store_time_ms(log: LocalLog, at: int) -> int:
     """Return the store time of the first record behind the cut; 0 if there is none."""
     for file in log.files:
         if file.base <= at < file.base + file.size_bytes:
-            with Path(file.path).open("rb") as opened:
-                head = os.pread(opened.fileno(), MIN_RECORD_BYTES, at - file.base)
+            with closing(log.disk.open_file(Path(file.path))) as opened:
+                head = opened.read(at - file.base, MIN_RECORD_BYTES)
             return max(0, record_store_timestamp_ms(head, 0))
     return 0
 
@@ -286,16 +304,12 @@ def _cut_files(log: LocalLog, at: int) -> None:
     for file in reversed(log.files):
         path = Path(file.path)
         if file.base >= at:
-            path.unlink()
-            sync_path(log.directory)
+            log.disk.remove(path)
+            # One by one: a file in the middle must not be missing after a crash.
+            log.disk.sync_directories()
         elif file.base + file.size_bytes > at:
-            with Path(path).open("r+b") as opened:
-                position = at - file.base
-                while position < file.size_bytes:
-                    size_bytes = min(_PIECE_BYTES, file.size_bytes - position)
-                    zeros = bytes(size_bytes)
-                    if os.pread(opened.fileno(), size_bytes, position) != zeros:
-                        os.pwrite(opened.fileno(), zeros, position)
-                    position += size_bytes
-                os.fsync(opened.fileno())
-    sync_path(log.directory)
+            with closing(log.disk.open_file(path)) as opened:
+                for start in range(at - file.base, file.size_bytes, _PIECE_BYTES):
+                    opened.erase(start, min(start + _PIECE_BYTES, file.size_bytes))
+                opened.flush()
+    log.disk.sync_directories()

@@ -68,7 +68,7 @@ class StoreDirectory:
             # Copies and editors leave hidden files behind.
             if not path.is_file() or path.name.startswith("."):
                 continue
-            if not _is_offset(path.name):
+            if not is_offset(path.name):
                 raise StoreFormatError(f"{path} is not named by an offset")
         found = offset_files(self._commit_log)
         for before, after in itertools.pairwise(found):
@@ -155,11 +155,12 @@ def offset_files(folder: Path) -> list[LogFile]:
     return [
         LogFile(int(path.name), size, str(path))
         for path in paths
-        if _is_offset(path.name) and (size := size_of(path))
+        if is_offset(path.name) and (size := size_of(path))
     ]
 
 
-def _is_offset(name: str) -> bool:
+def is_offset(name: str) -> bool:
+    """Return whether a file name is the physical offset of its first byte."""
     return len(name) == _DIGITS and name.isdigit()
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from rocketpy.errors import StoreFormatError
+from rocketpy.store.files.real_files import RealFiles
 from rocketpy.store.message_store import MessageStore
-from rocketpy.store.replication import resync
-from rocketpy.store.replication.backup import sync_path
 from rocketpy.store.replication.resync import cut, equal_end, local_log, record_positions
 from tests.unit.store.replication.real_kit import real_store, step
 from tests.unit.store.store_kit import TOPIC, bodies, put_many
@@ -171,16 +170,16 @@ def test_resync_that_ends_at_any_step_is_repeated(
     slave = tmp_path / "slave"
     log = local_log(slave)
     at = search(slave, master)
-    sync, left = sync_path, [step_count]
+    sync, left = RealFiles.sync_directories, [step_count]
 
-    def ending(path: Path) -> None:
+    def ending(files: RealFiles) -> None:
         if not left[0]:
             raise InterruptedError
         left[0] -= 1
-        sync(path)
+        sync(files)
 
     with monkeypatch.context() as patch:
-        patch.setattr(resync, "sync_path", ending)
+        patch.setattr(RealFiles, "sync_directories", ending)
         with contextlib.suppress(InterruptedError):
             cut(log, at)
     again = local_log(slave)
