@@ -185,7 +185,7 @@ class Admin(ProcessBound):
     dead_letters: Final = _operation(of_dead_letters.dead_letters)
     requeue_dead_letter: Final = _operation(of_dead_letters.requeue_dead_letter)
 
-    # ---- brokers and name servers: clusters.py
+    # ---- brokers, name servers and controllers: clusters.py
 
     brokers: Final = _operation(of_clusters.brokers)
     replicas: Final = _operation(of_replication.replicas)
@@ -193,8 +193,10 @@ class Admin(ProcessBound):
     broker_stats: Final = _operation(of_clusters.broker_stats)
     ping_namesrv: Final = _operation(of_clusters.ping_namesrv)
     ping_broker: Final = _operation(of_clusters.ping_broker)
+    ping_controller: Final = _operation(of_clusters.ping_controller)
     namesrv_not_ready: Final = _operation(of_clusters.namesrv_not_ready)
     broker_not_ready: Final = _operation(of_clusters.broker_not_ready)
+    controller_not_ready: Final = _operation(of_clusters.controller_not_ready)
     wipe_write_permission: Final = _operation(of_clusters.wipe_write_permission)
     add_write_permission: Final = _operation(of_clusters.add_write_permission)
     broker_config: Final = _operation(of_clusters.broker_config)

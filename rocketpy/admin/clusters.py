@@ -1,4 +1,4 @@
-"""Operations on clusters and brokers: status, health, permissions, configuration.
+"""Operations on clusters and their servers: status, health, permissions, configuration.
 
 Source: ClusterListSubCommand, BrokerStatusSubCommand, StatsAllSubCommand (5.4.0).
 """
@@ -14,6 +14,7 @@ from rocketpy.errors import BrokerError, RocketPyError
 from rocketpy.proto.bodies.stats import BrokerStatsData
 from rocketpy.proto.bodies.topic import KVTable
 from rocketpy.proto.headers.admin import ViewBrokerStatsDataRequestHeader
+from rocketpy.proto.headers.controller import GetMetaDataResponseHeader
 from rocketpy.proto.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
@@ -114,6 +115,15 @@ async def ping_broker(servers: Servers, address: str) -> float:
     return await _timed(servers, address, RequestCode.GET_BROKER_RUNTIME_INFO)
 
 
+async def ping_controller(servers: Servers, address: str) -> float:
+    """Ask one controller for its metadata; returns the response time in seconds.
+
+    Raises:
+        ClientError: it does not answer.
+    """
+    return await _timed(servers, address, RequestCode.CONTROLLER_GET_METADATA_INFO)
+
+
 async def namesrv_not_ready(servers: Servers, address: str) -> str:
     """Return why a name server does not answer for routes; empty if it does.
 
@@ -137,6 +147,17 @@ async def broker_not_ready(servers: Servers, address: str) -> str:
         ClientError: it does not answer at all.
     """
     return (await broker_runtime(servers, address)).get("rocketpyNotReady", "")
+
+
+async def controller_not_ready(servers: Servers, address: str) -> str:
+    """Return why a controller and its peers elect no masters; empty if one of them leads.
+
+    Raises:
+        ClientError: it does not answer at all.
+    """
+    response = await servers.ask(address, RequestCode.CONTROLLER_GET_METADATA_INFO)
+    found = GetMetaDataResponseHeader.from_ext(response.ext_fields)
+    return "" if found.controller_leader_address else "no_leader: no controller leads"
 
 
 async def _timed(servers: Servers, address: str, code: int) -> float:

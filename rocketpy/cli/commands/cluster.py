@@ -108,13 +108,15 @@ def silent_brokers(
 @command.command("ping", epilog="Example: rocketpy cluster ping --ready --all")
 @click.option("-b", "--broker", "brokers", multiple=True, type=server_address, metavar="HOST:PORT",
               help="Ask this.")  # fmt: skip
+@click.option("--controller", "controllers", multiple=True, type=server_address,
+              metavar="HOST:PORT", help="Ask this.")  # fmt: skip
 @click.option(
     "--all", "every", is_flag=True, help="Ask every name server and every registered broker."
 )
 @click.option(
     "--ready",
     is_flag=True,
-    help="Also ask whether they serve: routes, and messages (disk, store, registration).",
+    help="Also ask whether they serve: routes, messages (disk, store, registration), elections.",
 )
 @click.option(
     "--timeout",
@@ -126,20 +128,28 @@ def silent_brokers(
 @namesrv_option
 @output_option
 def ping(
-    *, brokers: tuple[str, ...], every: bool, ready: bool, timeout: float, namesrv: str, output: str
+    *,
+    brokers: tuple[str, ...],
+    controllers: tuple[str, ...],
+    every: bool,
+    ready: bool,
+    timeout: float,
+    namesrv: str,
+    output: str,
 ) -> int:
     """Check that servers answer.
 
-    Asks every name server, or with -b the given brokers. The exit code is 0 if all of them
-    answer, else 1, as health checks expect. With --ready, each of them must also serve clients.
+    Asks every name server, or the brokers of -b and the controllers of --controller. The exit code
+    is 0 if all of them answer, else 1, as health checks expect. With --ready, each of them must
+    also serve: a broker clients, a controller brokers, for which it or another one has to lead.
     """
-    if brokers and every:
-        raise click.UsageError("give --broker or --all")
+    if (brokers or controllers) and every:
+        raise click.UsageError("give --broker and --controller, or --all")
 
     async def work() -> tuple[dict[str, dict[str, object]], dict[str, RocketPyError]]:
         async with rocketpy_admin.connect(namesrv, timeout=timeout) as admin:
-            roles = dict.fromkeys(brokers, "broker")
-            if not brokers:
+            roles = dict.fromkeys(brokers, "broker") | dict.fromkeys(controllers, "controller")
+            if not roles:
                 roles = dict.fromkeys(parse_addresses(namesrv), "namesrv")
             if every:
                 roles |= dict.fromkeys((await admin.broker_addresses()).values(), "broker")
@@ -159,11 +169,14 @@ async def _ping(
     admin: rocketpy_admin.Admin, role: str, address: str, *, ready: bool
 ) -> dict[str, object]:
     """Return the row of one server; raises ClientError if it does not answer."""
-    ask = admin.ping_broker if role == "broker" else admin.ping_namesrv
+    ask, check = {
+        "namesrv": (admin.ping_namesrv, admin.namesrv_not_ready),
+        "broker": (admin.ping_broker, admin.broker_not_ready),
+        "controller": (admin.ping_controller, admin.controller_not_ready),
+    }[role]
     row: dict[str, object] = {"role": role, "address": address}
     row["ms"] = round(await ask(address) * 1_000, 3)
     if ready:
-        check = admin.broker_not_ready if role == "broker" else admin.namesrv_not_ready
         row["not_ready"] = await check(address)
     return row
 

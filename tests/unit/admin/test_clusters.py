@@ -59,6 +59,18 @@ async def test_pings(admin: Admin, remoting: FakeRemoting) -> None:
         await admin.ping_broker("somewhere:1")
 
 
+async def test_controller_without_a_leader_is_not_ready(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    code = RequestCode.CONTROLLER_GET_METADATA_INFO
+    remoting.response(code, ext={"isLeader": "false"})
+    assert await admin.ping_controller("somewhere:9878") >= 0
+    assert await admin.controller_not_ready("somewhere:9878") == "no_leader: no controller leads"
+    remoting.response(code, ext={"isLeader": "false", "controllerLeaderAddress": "other:9878"})
+    assert await admin.controller_not_ready("somewhere:9878") == ""
+    assert remoting.addresses(code) == ["somewhere:9878"] * 3
+
+
 async def test_request_to_a_name_server_instead_of_a_broker_names_the_mistake(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
