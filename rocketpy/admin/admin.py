@@ -20,8 +20,9 @@ Example:
 import functools
 import random
 from collections.abc import Callable, Coroutine, Generator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar, cast
 
 from rocketpy.admin import clusters as of_clusters
 from rocketpy.admin import dead_letters as of_dead_letters
@@ -31,9 +32,11 @@ from rocketpy.admin import messages as of_messages
 from rocketpy.admin import offsets as of_offsets
 from rocketpy.admin import replication as of_replication
 from rocketpy.admin import topics as of_topics
+from rocketpy.admin.arguments import Arguments
 from rocketpy.admin.servers import Servers
 from rocketpy.client.cluster.name_servers import NameServers, find_addresses
 from rocketpy.client.cluster.remoting import Remoting
+from rocketpy.client.config import Checked
 from rocketpy.client.credentials import Credentials, RequestSigner, find_credentials
 from rocketpy.client.lifecycle import ProcessBound, require_loop
 from rocketpy.client.options.durations import Duration, to_ms
@@ -48,6 +51,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options(Checked):
+    """Options of `connect`, as it describes them."""
+
+    name_servers: str | Sequence[str] | None
+    timeout: Duration
+    remoting: RemotingClientConfig | None
+    credentials: Credentials | None
+    clock: Clock | None
+
+
 class _HasServers(Protocol):
     @property
     def servers(self) -> Servers: ...
@@ -57,10 +71,13 @@ def _operation(
     function: Callable[Concatenate[Servers, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[_HasServers, P], Coroutine[Any, Any, R]]:
     """Return a method that calls a coroutine function with the servers as first argument."""
+    checked = Arguments(function)
+    call = cast("Callable[..., Coroutine[Any, Any, R]]", function)
 
     @functools.wraps(function)
     async def method(self: _HasServers, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await function(self.servers, *args, **kwargs)
+        by_place, by_name = checked(args, kwargs)
+        return await call(self.servers, *by_place, **by_name)
 
     return method
 
@@ -233,7 +250,17 @@ def connect(
         credentials: account of a cluster with access control; None takes it from the environment
             (`ROCKETPY_ACCESS_KEY`, `ROCKETPY_SECRET_KEY`).
         clock: the system clock by default.
+
+    Raises:
+        ConfigError: an option that cannot be used; names it.
     """
+    _Options(
+        name_servers=name_servers,
+        timeout=timeout,
+        remoting=remoting,
+        credentials=credentials,
+        clock=clock,
+    )
     used = clock or SystemClock()
     rng = random.SystemRandom()
     client = RemotingClient(remoting or RemotingClientConfig(), clock=used, rng=rng)

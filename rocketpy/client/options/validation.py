@@ -54,6 +54,11 @@ def fits(kind: Any, value: object) -> bool:  # noqa: ANN401 - an annotation
         if not isinstance(value, Collection) or isinstance(value, str | bytes | Mapping):
             return False
         return all(fits(item, each) for each in value)
+    if origin is Mapping:
+        if not isinstance(value, Mapping):
+            return False
+        of_key, of_value = get_args(kind)
+        return all(fits(of_key, each) and fits(of_value, value[each]) for each in value)
     if kind is float:
         if not isinstance(value, int | float) or isinstance(value, bool):
             return False
@@ -88,6 +93,8 @@ def described(kind: Any) -> str:  # noqa: ANN401
     if origin is Sequence:
         item = described(get_args(kind)[0])
         return f"a list of {item.removeprefix('a ')}s" if item in _NOUNS else f"a list of {item}"
+    if origin is Mapping:
+        return "a mapping from {} to {}".format(*map(described, get_args(kind)))
     methods = _methods(kind)
     if methods:
         return f"an object with {' and '.join(methods)}"

@@ -2,13 +2,16 @@
 
 import inspect
 import pickle
+from typing import Any
 
 import pytest
 
 import rocketpy.admin
 from rocketpy.admin import Admin, clusters, groups, key_values, messages, offsets, topics
+from rocketpy.admin.offsets import ResetTarget
 from rocketpy.client.credentials import Credentials
 from rocketpy.errors import ClientError, ConfigError, NoNameServerError
+from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.proto.wire.command import make_request
 from tests.unit.admin.fakes import BROKERS, FakeRemoting
@@ -106,3 +109,98 @@ def test_admin_without_asyncio_names_it() -> None:
 def test_admin_cannot_be_pickled() -> None:
     with pytest.raises(TypeError, match="Admin cannot be pickled or copied"):
         pickle.dumps(rocketpy.admin.connect("127.0.0.1:1"))
+
+
+OPERATIONS = [name for name, each in vars(Admin).items() if hasattr(each, "__wrapped__")]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+async def test_argument_of_another_type_is_refused_before_any_request(
+    name: str, admin: Admin, remoting: FakeRemoting
+) -> None:
+    operation = getattr(admin, name)
+    for parameter, declared in inspect.signature(operation).parameters.items():
+        if declared.annotation is ResetTarget:  # `reset_offset` checks it
+            continue
+        for wrong in (object(), b"text", 1.5, ["t"]):
+            with pytest.raises(TypeError, match=rf"^{name}\(\): {parameter}: .* is not "):
+                await operation(**{parameter: wrong})
+    assert remoting.asked == []
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "options", "words"),
+    [
+        ("topic_route", (5,), {}, "topic_route(): topic: 5 is not a text"),
+        ("group_lag", (None,), {}, "group: None is not a text"),
+        ("create_topic", ("t", "4"), {}, "queues: '4' is not a whole number"),
+        ("create_topic", ("t", True), {}, "queues: True is not a whole number"),
+        ("create_topic", ("t",), {"order": "no"}, "order: 'no' is not True or False"),
+        ("update_group", ("g",), {"consume": "no"}, "consume: 'no' is not True or False or None"),
+        ("kv_put", ("n", "k", 5), {}, "value: 5 is not a text"),
+        ("running_info", ("g", 5), {}, "client_id: 5 is not a text"),
+        ("update_broker_config", (A, {"logLevel": 5}), {}, "a mapping from a text to a text"),
+        ("set_offsets", ("g", {("t", "b", 0): 5}), {}, "is not a mapping from a MessageQueue to"),
+        ("message_at", (("t", "b", 0), 5), {}, "queue: ('t', 'b', 0) is not a MessageQueue"),
+        ("invoke", (A, 105), {}, "command: 105 is not a RemotingCommand"),
+    ],
+)
+async def test_argument_of_another_type_is_named(
+    name: str,
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    words: str,
+    admin: Admin,
+    remoting: FakeRemoting,
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        await getattr(admin, name)(*args, **options)
+    assert words in str(caught.value)
+    assert remoting.asked == []
+
+
+async def test_missing_or_unknown_argument_is_an_error_of_the_call(admin: Admin) -> None:
+    operation: Any = admin.topic_route
+    for args, options in (((), {}), (("t", "u"), {}), (("t",), {"name": "t"})):
+        with pytest.raises(TypeError, match="argument"):
+            await operation(*args, **options)
+
+
+class Whole:
+    """Number of another library, such as numpy's."""
+
+    def __index__(self) -> int:
+        return 7
+
+
+async def test_whole_number_of_another_library_is_an_int(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    any_admin: Any = admin
+    queue = MessageQueue("t", "broker-a", 0)
+    remoting.response(RequestCode.UPDATE_CONSUMER_OFFSET)
+    await any_admin.set_offsets("g", {queue: Whole()}, {"broker-a": A})
+    [(_, request)] = remoting.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
+    assert request.ext_fields["commitOffset"] == "7"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"timeout": "5"},
+        {"timeout": -1},
+        {"timeout": float("nan")},
+        {"timeout": None},
+        {"name_servers": ("127.0.0.1", 9876)},
+        {"name_servers": b"a:1"},
+        {"credentials": ("user", "secret")},
+        {"remoting": {"tls": True}},
+        {"clock": 5},
+    ],
+    ids=repr,
+)
+def test_option_of_another_type_is_refused_by_name(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        rocketpy.admin.connect(**options)
+    assert [caught.value.key] == list(options)
+    assert "secret" not in str(caught.value)
