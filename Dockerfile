@@ -11,6 +11,16 @@ COPY pyspark_rocketmq_store pyspark_rocketmq_store
 ENV ROCKETPY_COMPILED=1
 RUN pip wheel --no-cache-dir --wheel-dir /wheels .
 
+# Of the profile `ha` of docker-compose.yml: state of the controllers. On the same base, so that no other one is fetched.
+FROM python:3.11.14-slim-bookworm AS etcd
+RUN apt-get update && apt-get install --yes --no-install-recommends etcd-server etcd-client && rm -rf /var/lib/apt/lists/*
+RUN useradd --system --uid 10001 --home-dir /data rocketpy && install -d -o rocketpy /data
+USER rocketpy
+VOLUME /data
+EXPOSE 2379 2380
+STOPSIGNAL SIGTERM
+CMD ["etcd", "--data-dir", "/data/etcd"]
+
 FROM python:3.11.14-slim-bookworm
 RUN useradd --system --uid 10001 --home-dir /data rocketpy && install -d -o rocketpy /data
 COPY LICENSE NOTICE /usr/share/doc/rocketpy/

@@ -60,3 +60,10 @@ def test_image_is_pinned_licensed_and_checked() -> None:
     assert "COPY LICENSE NOTICE " in final
     assert "HEALTHCHECK" in final
     assert '"rocketpy", "cluster", "ping", "--ready"' in final
+
+
+def test_image_of_etcd_is_a_stage_beside_the_final_one() -> None:
+    [etcd] = [stage for stage in STAGES if " AS etcd" in stage]
+    assert "etcd-server etcd-client" in etcd
+    assert "USER rocketpy" in etcd, "not root"
+    assert "etcd" not in STAGES[-1]

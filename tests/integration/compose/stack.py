@@ -2,19 +2,24 @@
 
 Each service gets a loopback address of its own in the place of its container, a directory in the
 place of its volume, and a free port for each of its ports; secrets are files of the directory.
-Commands and health checks are those of the file with these replaced.
+Commands, environments and health checks are those of the file with these replaced. `etcd` is the
+one in PATH, or named by the variable ETCD with `etcdctl` beside it.
 """
 
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml  # type: ignore[import-untyped]  # has no stubs
 
 from tests.ports import free_port
@@ -33,10 +38,35 @@ def load() -> dict[str, Any]:
     return document
 
 
+def program(name: str) -> str | None:
+    """Return the path of a program of a service; None for etcd's where there is no etcd."""
+    if not name.startswith("etcd"):
+        return str(BIN / name)
+    etcd = os.environ.get("ETCD")
+    return shutil.which(name) if etcd is None else shutil.which(name, path=str(Path(etcd).parent))
+
+
+def has_etcd() -> bool:
+    return all(program(name) for name in ("etcd", "etcdctl"))
+
+
 def seconds(text: str) -> float:
     match = re.fullmatch(r"(\d+)s", text)
     assert match, text
     return float(match[1])
+
+
+@contextmanager
+def running(made: "Stack") -> Iterator["Stack"]:
+    try:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.2", 0))
+    except OSError:
+        pytest.skip("this machine has one loopback address only")
+    try:
+        yield made
+    finally:
+        made.kill()
 
 
 class Service:
@@ -47,9 +77,10 @@ class Service:
         self.directory = directory / name
         self.directory.mkdir()
         # "127.0.0.1:9876:9876" publishes the container's 9876.
-        inside = [str(each).rpartition(":")[2] for each in spec["ports"]]
+        inside = [str(each).rpartition(":")[2] for each in spec.get("ports", ())]
+        inside += spec.get("expose", ())
         self.port = inside[0]
-        self.ports = {port: str(free_port()) for port in [*inside, *spec.get("expose", ())]}
+        self.ports = {port: str(free_port()) for port in inside}
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -62,10 +93,27 @@ class Service:
 
 
 class Stack:
-    """Services without a profile, or those of `names`, as with `docker compose up NAME...`."""
+    """Services without a profile, or those of `names`, as with `docker compose up NAME...`.
 
-    def __init__(self, directory: Path, names: Collection[str] = ()) -> None:
-        self.document = load()
+    Args:
+        directory: of everything.
+        names: names of the services; without them those that have no profile.
+        settings: settings of each broker here beside those of the file.
+        document: the file, changed; None: as it is.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        names: Collection[str] = (),
+        *,
+        settings: Mapping[str, str] | None = None,
+        document: dict[str, Any] | None = None,
+    ) -> None:
+        self.document = load() if document is None else document
+        self._settings = [
+            word for pair in (settings or {}).items() for word in ("-D", "=".join(pair))
+        ]
         self.secrets = directory / "secrets"
         self.secrets.mkdir()
         for name in self.document["secrets"]:
@@ -79,6 +127,13 @@ class Stack:
         }
 
     def local(self, service: Service, words: list[str]) -> list[str]:
+        """Return a command with everything of its container replaced, and with its program."""
+        name, *arguments = words
+        found = program(name)
+        assert found is not None, name
+        return [found, *(self.replaced(service, word) for word in arguments)]
+
+    def replaced(self, service: Service, text: str) -> str:
         """Replace container names, addresses, ports and /data by those of this machine."""
         names = "|".join(re.escape(name) for name in self.services)
         pattern = re.compile(
@@ -87,7 +142,7 @@ class Stack:
             r"|(?P<secrets>/run/secrets)\b"
         )
 
-        def replaced(match: re.Match[str]) -> str:
+        def local(match: re.Match[str]) -> str:
             if match["host"]:
                 other = self.services[match["host"]]
                 return f"{other.address}:{other.ports[match['port']]}"
@@ -101,8 +156,12 @@ class Stack:
                 return str(self.secrets)
             return service.ports[match["own"]]
 
-        program, *arguments = words
-        return [str(BIN / program), *(pattern.sub(replaced, word) for word in arguments)]
+        return pattern.sub(local, text)
+
+    def environment(self, service: Service) -> dict[str, str]:
+        given: dict[str, str] = service.spec.get("environment", {})
+        local = {name: self.replaced(service, text) for name, text in given.items()}
+        return {"PATH": os.environ["PATH"], **local}
 
     def start(self) -> None:
         """Start every service once those it depends on are healthy."""
@@ -122,15 +181,18 @@ class Stack:
 
     def run(self, service: Service) -> None:
         """Start one service."""
+        command = self.local(service, service.spec["command"])
+        if service.spec["command"][0] == "rocketpy-broker":
+            command += self._settings
         log = service.directory.parent / f"{service.name}.log"
         with log.open("ab") as output:
             service.process = subprocess.Popen(
-                self.local(service, service.spec["command"]),
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self.elsewhere,
-                env={"PATH": os.environ["PATH"]},
+                env=self.environment(service),
             )
 
     def wait_healthy(self, service: Service) -> None:
@@ -152,17 +214,30 @@ class Stack:
             capture_output=True,
             timeout=60,
             check=False,
-            env={"PATH": os.environ["PATH"]},
+            env=self.environment(service),
         )
         assert b"Traceback" not in done.stderr, done.stderr
         return done.returncode
 
     def stop(self, name: str) -> int:
         """Stop a service as docker does; returns its exit code."""
-        process = self.services[name].process
-        assert process is not None
-        process.send_signal(signal.SIGTERM)
-        return process.wait(STOP_TIMEOUT_S)
+        [code] = self._stop([name]).values()
+        return code
+
+    def stop_all(self) -> dict[str, int]:
+        """Stop every service after those that depend on it; returns the exit codes."""
+        codes: dict[str, int] = {}
+        while left := {name: each for name, each in self.services.items() if name not in codes}:
+            needed = {other for each in left.values() for other in each.spec.get("depends_on", ())}
+            codes |= self._stop([name for name in left if name not in needed])
+        return codes
+
+    def _stop(self, names: Collection[str]) -> dict[str, int]:
+        processes = {name: process for name in names if (process := self.services[name].process)}
+        assert processes.keys() == set(names), "all of them run"
+        for process in processes.values():
+            process.send_signal(signal.SIGTERM)
+        return {name: process.wait(STOP_TIMEOUT_S) for name, process in processes.items()}
 
     def kill(self) -> None:
         for service in self.services.values():

@@ -1,18 +1,15 @@
-"""docker-compose.yml: commands, health checks, and a client of the services."""
+"""docker-compose.yml: its services run as processes, with a client."""
 
 import asyncio
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import rocketpy
 import rocketpy.admin
-from rocketpy.client.sending.result import SendStatus
-from rocketpy.errors import RocketPyError
-from tests.integration.compose.stack import Stack, load
+from tests.integration.compose.stack import Stack, running
+from tests.integration.compose.traffic import Load
 
 MESSAGES = 40
 
@@ -20,55 +17,10 @@ MESSAGES = 40
 pytestmark = pytest.mark.timeout(400)
 
 
-@contextmanager
-def running(made: Stack) -> Iterator[Stack]:
-    try:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.2", 0))
-    except OSError:
-        pytest.skip("this machine has one loopback address only")
-    try:
-        yield made
-    finally:
-        made.kill()
-
-
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
     with running(Stack(tmp_path)) as made:
         yield made
-
-
-def test_every_service_has_what_it_needs() -> None:
-    document = load()
-    pair = {"pair-master", "pair-slave"}
-    assert set(document["services"]) == {"namesrv", "broker-a", "broker-b", *pair}
-    for name, service in document["services"].items():
-        [volume] = service["volumes"]
-        assert volume == f"{name}:/data"
-        assert name in document["volumes"]
-        assert service["healthcheck"]["test"][:4] == ["CMD", "rocketpy", "cluster", "ping"]
-        assert service["image"] == "rocketpy"
-        assert service["restart"] == "unless-stopped"
-        [published] = service["ports"]
-        address, outside, inside = published.split(":")
-        assert address == "127.0.0.1"  # there is no authentication
-        assert outside == inside  # what a broker tells clients is right for those outside, too
-        assert any(inside in word for word in service["command"])
-        assert any(inside in word for word in service["healthcheck"]["test"])
-        assert service.get("profiles") == (["pair"] if name in pair else None)
-        secret = any("/run/secrets/replication" in word for word in service["command"])
-        assert secret == (name in pair) == (service.get("secrets") == ["replication"])
-
-
-def test_every_service_is_confined_and_bounds_its_logs() -> None:
-    for service in load()["services"].values():
-        assert service["read_only"]
-        assert service["cap_drop"] == ["ALL"]
-        assert service["security_opt"] == ["no-new-privileges:true"]
-        assert service["ulimits"]["nofile"] >= 4_096
-        assert set(service["logging"]["options"]) == {"max-size", "max-file"}
-        assert "--ready" in service["healthcheck"]["test"]
 
 
 async def exchange(namesrv: str) -> tuple[set[str], set[bytes]]:
@@ -107,57 +59,6 @@ def test_services_start_response_and_stop(stack: Stack) -> None:
 # ---- the profile `pair`
 
 
-class Load:
-    """Sends and receives without a pause.
-
-    Attributes:
-        acknowledged: bodies whose send was answered SEND_OK.
-        received: bodies that the consumer got.
-    """
-
-    def __init__(self, client: rocketpy.Client) -> None:
-        self.acknowledged: set[bytes] = set()
-        self.received: set[bytes] = set()
-        self._client = client
-        self._changed = asyncio.Event()
-
-    async def send(self) -> None:
-        producer = self._client.producer(timeout=5)
-        number = 0
-        while True:
-            number += 1
-            body = b"%d" % number
-            with suppress(RocketPyError):  # unknown, as long as one side is away
-                result = await producer.send("compose", body)
-                if result.status is SendStatus.SEND_OK:
-                    self.acknowledged.add(body)
-                    self._changed.set()
-            await asyncio.sleep(0.01)
-
-    async def receive(self) -> None:
-        consumer = self._client.consumer("compose", group="readers", start="earliest")
-        async with consumer:
-            async for message in consumer:
-                self.received.add(message.body)
-                self._changed.set()
-
-    async def all_received(self) -> None:
-        """Wait until everything that was acknowledged by now was received."""
-        wanted = set(self.acknowledged)
-        await self._until(lambda: wanted <= self.received)
-
-    async def more(self, count: int = 50) -> None:
-        """Wait until further messages are acknowledged."""
-        wanted = len(self.acknowledged) + count
-        await self._until(lambda: len(self.acknowledged) >= wanted)
-
-    async def _until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(90):
-            while not condition():
-                self._changed.clear()
-                await self._changed.wait()
-
-
 async def kill_each_side(stack: Stack) -> None:
     master, slave = stack.services["pair-master"], stack.services["pair-slave"]
     namesrv = stack.services["namesrv"].endpoint
@@ -180,7 +81,7 @@ async def kill_each_side(stack: Stack) -> None:
         await load.all_received()
         tasks[1].cancel()
         await asyncio.wait(tasks)
-    lost = load.acknowledged - load.received
+    lost = load.acknowledged.keys() - load.received
     assert not lost, f"{len(lost)} of {len(load.acknowledged)}"
 
 
