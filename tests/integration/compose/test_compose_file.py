@@ -1,12 +1,13 @@
 """docker-compose.yml: what each service has, and that the services of a profile know each other."""
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.compose.stack import Stack, load
+from tests.integration.compose.stack import ROOT, Stack, load
 
 PAIR = {"pair-master", "pair-slave"}
 ETCD = {"etcd-1", "etcd-2", "etcd-3"}
@@ -56,7 +57,7 @@ def test_every_published_port_is_one_of_loopback() -> None:
             [published] = service["ports"]
             address, outside, inside = published.split(":")
             assert address == "127.0.0.1"  # there is no authentication
-            # What a broker tells clients is right for those outside, too.
+            # Clients outside connect to the port that a broker registers.
             assert outside == inside or name == "namesrv-2"
             outside_ports.add(outside)
         assert any(inside in text for text in texts(service))
@@ -83,6 +84,13 @@ def test_every_service_waits_for_services_of_its_profile() -> None:
             assert PROFILES.get(other) in (None, PROFILES.get(name))
     assert set(services["ha-a-1"]["depends_on"]) == {"namesrv", "namesrv-2", *CONTROLLERS}
     assert set(services["controller-1"]["depends_on"]) == ETCD
+
+
+@pytest.mark.parametrize("page", ["docker-compose.yml", "docs/guide/failover.md"])
+def test_documented_command_starts_every_replica(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    [names] = re.findall(r"docker compose --profile ha up(?: -d)?((?: [a-z0-9-]+)+)", text)
+    assert set(names.split()) == REPLICAS
 
 
 def test_etcd_members_know_each_other() -> None:
