@@ -178,7 +178,7 @@ class RouteTable:
         key = BrokerKey(registration.cluster, registration.address)
         holder = self._live_holder(registration, connection)
         if holder is not None:
-            return self._wait(key, registration, connection, now_ms, holder)
+            return self._wait(key, registration, connection, now_ms, *holder)
         self._waiting.pop(key, None)
         known = before = self._live.get(key)
         if known is not None and known.broker_name != registration.broker_name:
@@ -233,11 +233,16 @@ class RouteTable:
         wipe = is_prime_slave and bool(registration.enable_acting_master)
         return _Begun(key, live, result, serves=serves, changed=changed, wipe=wipe)
 
-    def _live_holder(self, registration: Registration, connection: object) -> str | None:
-        """Return the address of another live broker with the name and id, which keeps its routes.
+    def _live_holder(
+        self, registration: Registration, connection: object
+    ) -> tuple[str, object] | None:
+        """Return another live broker with the name and id, which keeps its routes.
 
         A broker with another state version is not a rival: it was elected later or earlier. A
         new address on the same connection is the same process.
+
+        Returns:
+            Its address and its connection.
         """
         broker = self._brokers.get(registration.broker_name)
         address = None if broker is None else broker.broker_addrs.get(registration.broker_id)
@@ -247,7 +252,7 @@ class RouteTable:
         if live is None or live.connection is connection:
             return None
         versions = live.data_version.state_version, registration.data_version.state_version
-        return address if versions[0] == versions[1] else None
+        return (address, live.connection) if versions[0] == versions[1] else None
 
     def _wait(
         self,
@@ -255,7 +260,8 @@ class RouteTable:
         registration: Registration,
         connection: object,
         now_ms: int,
-        holder: str,
+        rival: str,
+        holder: object,
     ) -> RegisterResult:
         """Keep the registration of a second broker until the first one leaves."""
         known = self._waiting.get(key)
@@ -265,7 +271,9 @@ class RouteTable:
             before = known.registration.topics if known is not None else {}
             registration = replace(registration, topics={**before, **registration.topics})
         self._waiting[key] = _Waiting(registration, connection, now_ms)
-        return RegisterResult(RegisterOutcome.WAITING, is_new=known is None, rival=holder)
+        return RegisterResult(
+            RegisterOutcome.WAITING, is_new=known is None, rival=rival, holder=holder
+        )
 
     def _rival_of(
         self, registration: Registration, before: _Live | None, connection: object

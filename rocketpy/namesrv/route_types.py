@@ -62,6 +62,7 @@ class RegisterResult:
         dropped_topics: topics dropped because the table is full.
         min_change: set when the lowest id changed.
         rival: address of another live broker with the same name and id; empty without one.
+        holder: connection of that broker, if it has the routes.
     """
 
     outcome: RegisterOutcome
@@ -71,3 +72,4 @@ class RegisterResult:
     dropped_topics: int = 0
     min_change: MinBrokerChange | None = None
     rival: str = ""
+    holder: object = None

@@ -9,6 +9,7 @@ import structlog
 
 from rocketpy.errors import ClosedError
 from rocketpy.namesrv.config import NamesrvConfig
+from rocketpy.namesrv.holder_check import HolderCheck
 from rocketpy.namesrv.kv_config import KvConfig
 from rocketpy.namesrv.liveness import Liveness
 from rocketpy.namesrv.notifier import MinBrokerNotifier
@@ -64,6 +65,7 @@ class NameServer:
         self.routes: RouteTable = RouteTable()
         self.kv: KvConfig = KvConfig(config.kv_config_file)
         self._notifier = MinBrokerNotifier(self.settings, self._make_client)
+        self._holders = HolderCheck()
         self._remoting = RemotingServer(config.server, clock=clock, name="namesrv", network=network)
         self._remoting.add_listener(self)
         self._apply(config)
@@ -98,7 +100,9 @@ class NameServer:
             clock=self._clock,
         )
         routes = self._route_processor
-        brokers = BrokerProcessor(self.routes, self.kv, self.settings, self._notifier, self._clock)
+        brokers = BrokerProcessor(
+            self.routes, self.kv, self.settings, self._notifier, self._clock, self._holders
+        )
         topics = TopicProcessor(self.routes, self.settings)
         kv = KvProcessor(self.kv, self.settings)
         config_processor = ConfigProcessor(self.settings)
@@ -161,6 +165,7 @@ class NameServer:
             raise ClosedError("the name server has already been started")
         self.kv.load()
         self._notifier.start()
+        self._holders.start()
         await self._remoting.start()
         interval_ms = self.settings.current.scan_not_active_broker_interval
         self._services = run_services_on_loop(
@@ -175,6 +180,7 @@ class NameServer:
             return
         self._state = ServerState.STOPPING
         self._services.stop()
+        await self._holders.stop()
         await self._remoting.stop()
         await self._notifier.stop()
 

@@ -9,6 +9,7 @@ import structlog
 
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.cooperative_work import LongWork
+from rocketpy.namesrv.holder_check import HolderCheck
 from rocketpy.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
 from rocketpy.namesrv.names import is_topic
 from rocketpy.namesrv.notifier import MinBrokerNotifier
@@ -54,6 +55,7 @@ class BrokerProcessor:
         settings: the current settings.
         notifier: notifies brokers of changes of the lowest id of their set.
         clock: time of the last request of a broker.
+        holders: asks the first of two brokers with one name and id for a sign of life.
     """
 
     def __init__(
@@ -63,9 +65,11 @@ class BrokerProcessor:
         settings: LiveConfig[NamesrvConfig],
         notifier: MinBrokerNotifier,
         clock: Clock,
+        holders: HolderCheck,
     ) -> None:
         self._routes = routes
         self._kv = kv
+        self._holders = holders
         self._settings = settings
         self._notifier = notifier
         self._clock = clock
@@ -95,6 +99,8 @@ class BrokerProcessor:
             self._routes.connection_closed(channel)
             take_over(self._routes, self._notifier)
         _log(registration, result)
+        if result.outcome is RegisterOutcome.WAITING:
+            self._holders.begin(result.holder)
         if result.outcome in _FAILED:
             return make_response(request, ResponseCode.SYSTEM_ERROR, "register broker failed")
         if result.min_change is not None:

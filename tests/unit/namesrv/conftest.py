@@ -9,6 +9,7 @@ import pytest
 import structlog
 
 from rocketpy.namesrv.config import NamesrvConfig
+from rocketpy.namesrv.holder_check import HolderCheck
 from rocketpy.namesrv.kv_config import KvConfig
 from rocketpy.namesrv.notifier import MinBrokerNotifier
 from rocketpy.namesrv.processor.brokers import BrokerProcessor
@@ -41,6 +42,16 @@ class FakeChannel:
     is_open = True
 
 
+class RecordingHolderCheck(HolderCheck):
+    """Check that records the connections to ask."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+
+    def begin(self, holder: object) -> None:
+        self.asked.append(holder)
+
+
 class RecordingNotifier(MinBrokerNotifier):
     """Notifier that records the notifications."""
 
@@ -60,12 +71,13 @@ class World:
     channel: Any = field(default_factory=FakeChannel)
     routes: RouteTable = field(default_factory=RouteTable)
     notifier: RecordingNotifier = field(default_factory=RecordingNotifier)
+    holders: RecordingHolderCheck = field(default_factory=RecordingHolderCheck)
     settings: LiveConfig[NamesrvConfig] = field(default_factory=lambda: LiveConfig(NamesrvConfig()))
 
     def __post_init__(self) -> None:
         self.kv = KvConfig(self.path / "kvConfig.json")
         self.brokers = BrokerProcessor(
-            self.routes, self.kv, self.settings, self.notifier, self.clock
+            self.routes, self.kv, self.settings, self.notifier, self.clock, self.holders
         )
 
     def ask(

@@ -187,6 +187,7 @@ def test_register_second_live_broker_is_answered_with_a_remark_and_logged_once(
     response = world.register(brokerAddr="10.0.0.9:10911")
     assert response.code == 0, "a broker of Apache takes any other code for a failure"
     assert "is also registered by 10.0.0.1:10911: this broker has no routes" in response.remark
+    assert world.holders.asked == [first]
     world.register(brokerAddr="10.0.0.9:10911")
     warned = [each for each in events if each["event"].startswith("broker name conflict")]
     assert [(each["log_level"], each["first"]) for each in warned] == [
