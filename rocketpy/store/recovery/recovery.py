@@ -36,6 +36,7 @@ from rocketpy.store.consume_queue.queue_rebuild import EntriesLost, QueueRebuild
 from rocketpy.store.deleted_topics import DeletedTopics
 from rocketpy.store.index.index_service import IndexService
 from rocketpy.store.recovery.bulk_recovery import BulkRecovery
+from rocketpy.store.recovery.foreign_log import check_log_of_queues
 from rocketpy.store.recovery.log_scan import LogScan, TrustedRange
 from rocketpy.store.recovery.missing_files import index_files_before_gap
 from rocketpy.store.recovery.recovery_start import RecoveryStart
@@ -133,6 +134,7 @@ class Recovery:
         """Make log, queues and index agree, and set the write positions.
 
         Raises:
+            StoreFormatError: the log is that of another store.
             StoreError: the files cannot be made to agree.
             DiskFullError: no space to rebuild queues.
             OSError: the disk failed.
@@ -140,8 +142,10 @@ class Recovery:
         if not self._log.files:
             self._without_log()
             return RecoveryReport(after_crash=self._after_crash)
+        covers = self._deleted.covers
+        if self._power_cut is False:
+            check_log_of_queues(self._table, self._log, covers)
         if self._index is not None:
-            covers = self._deleted.covers
             self._index.keep(index_files_before_gap(self._index.headers, self._log, covers))
         start = self._start.find()
         # Each round starts further back; the limit guards against a log that keeps contradicting.
