@@ -80,7 +80,7 @@ class MessageStore:
         self.is_batch_topic: Final = parts.table.is_batch_topic
         self.queue_count_from: Final = parts.table.queue_count_from
         self._identity = LogIdentity(self._root, self._files, new_log_id)
-        self._lock: FileLock | None = None
+        self._locks: list[FileLock] = []
         self._threads: list[ServiceRunner] = []
         self.recovery: RecoveryReport = RecoveryReport()
 
@@ -97,14 +97,14 @@ class MessageStore:
             has_controller: a controller has given the role in which the store is opened.
 
         Raises:
-            StoreLockedError: another process uses the directory.
+            StoreLockedError: another process uses the directory, or another store its log.
             StoreFormatError: files that do not fit this configuration.
             DiskFullError: no space to recover.
         """
         check_kind(self._root, self._files, has_controller=has_controller)
         self._files.make_directories(self._root)
         # Before anything is read: another process may be writing.
-        self._lock = self._files.lock(self._root / "lock")
+        self._locks.append(self._files.lock(self._root / "lock"))
         try:
             self._load(start_empty=start_empty)
             if hold_back:
@@ -126,6 +126,7 @@ class MessageStore:
         )
         if had_log and not started_empty:
             check_log(self._root, log, self._files, checkpoint)
+        self._locks.append(self._files.lock_directory(log.directory))
         log.load()
         self._table.load(after_crash=after_crash)
         parts.deleted.load()
@@ -207,9 +208,8 @@ class MessageStore:
         self._parts.close()
         # Queues of a closed store must not be used by a store opened later.
         self._writer.forget_topics()
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        while self._locks:
+            self._locks.pop().close()
 
     def configure(self, config: MessageStoreConfig) -> None:
         """Apply settings that may change while the store runs; the others stay as opened.

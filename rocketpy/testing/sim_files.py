@@ -413,6 +413,14 @@ class SimFiles:
         self._locked.add(path)
         return _SimLock(self._locked, path)
 
+    def lock_directory(self, path: Path) -> _SimLock:
+        """See `rocketpy.store.files.store_files.StoreFiles.lock_directory`."""
+        if path in self._locked:
+            raise StoreLockedError(f"another store uses the commit log: {path} is locked")
+        self.make_directories(path)
+        self._locked.add(path)
+        return _SimLock(self._locked, path)
+
     # -- for regions -----------------------------------------------------------------------
 
     @property

@@ -9,10 +9,8 @@ A file is either mapped completely (`RealRegion`) or opened for a short time (`R
 
 import contextlib
 import errno
-import fcntl
 import mmap
 import os
-import struct
 import sys
 import threading
 import time
@@ -21,17 +19,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
-from rocketpy.errors import StoreError, StoreFormatError, StoreLockedError
+from rocketpy.errors import StoreFormatError
 from rocketpy.store.files.descriptor_reserve import (
     DescriptorReserve,
     process_reserve,
     shortage_refused,
 )
+from rocketpy.store.files.file_lock import lock_directory, lock_file
 from rocketpy.store.files.store_files import DiskUsage, FileLock
 
 _CHUNK_BYTES: Final = 1 << 20
 _WARM_BYTES: Final = 1 << 18
-_FLOCK: Final = struct.Struct("hhqqi0q")  # type, whence, start, length, pid
 _MADV_POPULATE_WRITE: Final = 23  # Linux 5.14; the mmap module does not name it
 
 
@@ -332,25 +330,6 @@ def _remove_tree(directory: Path) -> None:
     shutil.rmtree(directory)
 
 
-_locked_here: set[Path] = set()
-_locked_mutex = threading.Lock()
-
-
-class _RealLock:
-    """POSIX record lock; it does not exclude the same process, so `_locked_here` does."""
-
-    def __init__(self, fd: int, path: Path) -> None:
-        self._fd = fd
-        self._path = path
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-            with _locked_mutex:
-                _locked_here.discard(self._path)
-
-
 class RealFiles:
     """File system of the machine. Safe to use from several threads."""
 
@@ -557,43 +536,13 @@ class RealFiles:
     def lock(self, path: Path) -> FileLock:
         """See `StoreFiles.lock`."""
         self.make_directories(path.parent)
-        path = path.resolve()
-        with _locked_mutex:
-            if path in _locked_here:  # opening it again is wrong: closing would release the lock
-                raise StoreLockedError(f"this process uses the store already: {path}")
-            _locked_here.add(path)
-        fd = -1
-        try:
-            fd = self._reserve.open(path, os.O_RDWR | os.O_CREAT)
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-        except OSError as error:
-            holder = _lock_holder(fd)
-            if fd >= 0:
-                os.close(fd)
-            with _locked_mutex:
-                _locked_here.discard(path)
-            if fd >= 0 and error.errno in {errno.EACCES, errno.EAGAIN}:
-                text = f"another process{holder} uses the store: {path} is locked"
-                raise StoreLockedError(text) from error
-            what = "opened; it must be a file this user may write" if fd < 0 else "locked"
-            raise StoreError(f"{path} cannot be {what}: {error.strerror}") from error
-        # Apache writes the same text.
-        os.pwrite(fd, b"lock", 0)
-        return _RealLock(fd, path)
+        return lock_file(path.resolve(), self._reserve)
+
+    def lock_directory(self, path: Path) -> FileLock:
+        """See `StoreFiles.lock_directory`."""
+        self.make_directories(path)
+        return lock_directory(path.resolve(), self._reserve)
 
     def _touched(self, directory: Path) -> None:
         with self._mutex:
             self._unsynced.add(directory)
-
-
-def _lock_holder(fd: int) -> str:
-    """Return the process that locks the first byte of a file, as words; empty when unknown."""
-    if fd < 0 or not sys.platform.startswith("linux"):
-        return ""
-    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-    try:
-        pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))[4]
-    except OSError:
-        return ""
-    # 0 or -1 is a process of another machine or another pid namespace.
-    return f" (pid {pid})" if pid > 0 else ""

@@ -322,3 +322,11 @@ class StoreFiles(Protocol):
             StoreLockedError: another process has it.
         """
         ...
+
+    def lock_directory(self, path: Path) -> FileLock:
+        """Lock a directory, without a file in it; create it if it is missing.
+
+        Raises:
+            StoreLockedError: another store has it.
+        """
+        ...

@@ -240,6 +240,20 @@ def test_only_one_process_opens_a_directory() -> None:
         kit.open()
 
 
+def test_log_that_another_store_uses_is_refused_before_it_is_read() -> None:
+    kit = Kit(store_path_commit_log="/shared/log")
+    store = kit.open()
+    put_many(store, 3)
+    other = Kit(store_path_root_dir="/other", store_path_commit_log="/shared/log")
+    other.files, other.clock = kit.files, kit.clock
+    for _ in range(2):
+        with pytest.raises(StoreLockedError, match="another store uses the commit log"):
+            other.open()
+    assert put_many(store, 2, 3) == bodies(store, start=3)
+    store.close()
+    other.open()
+
+
 def test_file_of_another_length_is_named_and_nothing_is_opened() -> None:
     kit = Kit()
     put_many(store := kit.open(), 10)

@@ -1,6 +1,7 @@
 """Real files keep the three rules of the seam: allocate first, flush means durable, views stay."""
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -103,6 +104,38 @@ def test_lock_of_another_process_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(StoreLockedError, match="another process"):
             RealFiles().lock(tmp_path / "lock")
         holder.communicate(b"")
+
+
+def test_directory_lock_excludes_others_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    lock = RealFiles().lock_directory(path)
+    program = (
+        "import fcntl, os, sys\n"
+        f"fd = os.open({str(path)!r}, os.O_RDONLY)\n"
+        "try:\n    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+        "except OSError:\n    sys.exit(7)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 7
+    with pytest.raises(StoreLockedError, match="another store uses the commit log"):
+        RealFiles().lock_directory(path)
+    assert list(path.iterdir()) == []
+    child = os.dup(lock._fd)  # type: ignore[attr-defined] # as a forked process has it
+    lock.close()
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+    os.close(child)
+    RealFiles().lock_directory(path).close()
+
+
+def test_directory_lock_without_support_of_the_file_system_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    for _ in range(2):
+        RealFiles().lock_directory(tmp_path)
+    RealFiles().lock_directory(tmp_path).close()
 
 
 def test_file_in_the_place_of_a_directory_is_an_error_not_an_empty_directory(
