@@ -18,6 +18,7 @@ from tests.simulation import (
     test_consumption,
     test_controller,
     test_controllers_with_etcd,
+    test_failover,
     test_later,
     test_pop,
     test_replication,
@@ -36,6 +37,7 @@ SIMULATIONS: dict[str, tuple[Callable[[int], object], str]] = {
     "replication": (test_replication.run, test_replication.TEST),
     "controller": (test_controller.run, test_controller.TEST),
     "controllers": (test_controllers_with_etcd.run, test_controllers_with_etcd.TEST),
+    "failover": (test_failover.run, test_failover.TEST),
 }
 _SHARE = 25
 _STORES_PER_CLUSTER = 20

@@ -35,6 +35,7 @@ from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
 from rocketpy.remoting.network.network import Network
 from rocketpy.runtime.clock import Clock, SystemClock
 from rocketpy.runtime.readiness import NotReady
+from rocketpy.runtime.service import Service, ServiceRunner
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files.real_files import RealFiles
 from rocketpy.store.files.store_files import StoreFiles
@@ -101,6 +102,8 @@ class ReplicaNode:
         rng: chooses queues and retry pauses.
         files: the file system.
         network: where it listens and how it connects; the machine's network when None.
+        threads: see `Broker`.
+        run: see `Broker`.
 
     Attributes:
         broker: the running broker; None between two roles, and while no master is known.
@@ -117,6 +120,8 @@ class ReplicaNode:
         rng: random.Random | None = None,
         files: StoreFiles | None = None,
         network: Network | None = None,
+        threads: bool = True,
+        run: Callable[[Service, Clock], ServiceRunner] | None = None,
     ) -> None:
         settings.check()
         self.broker: Broker | None = None
@@ -125,6 +130,8 @@ class ReplicaNode:
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         self._files = files or RealFiles()
         self._network = network
+        self._threads = threads
+        self._run = run
         self._root = Path(settings.store.store_path_root_dir)
         identity = BrokerIdentity(settings.broker)
         identity.listens_on(settings.broker.listen_port)
@@ -493,6 +500,8 @@ class ReplicaNode:
             rng=self._rng,
             files=self._files,
             network=self._network,
+            threads=self._threads,
+            run=self._run,
             replication=replace(settings.replication, membership=membership),
         )
 

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 from rocketpy.errors import StoreFormatError
 from rocketpy.proto.record.record import (
     BLANK_BYTES,
+    BLANK_MAGIC,
     MIN_RECORD_BYTES,
     record_store_timestamp_ms,
 )
@@ -50,6 +51,7 @@ _PARTS: Final = (
     f"config/{IDENTITY_FILE}.bak",
 )
 _PIECE_BYTES: Final = 1 << 20
+_BLANK_MAGIC_BYTES: Final = BLANK_MAGIC.to_bytes(4, "big", signed=True)
 _REAL_FILES: Final = RealFiles()
 
 Probe = Generator[tuple[int, int, bytes], bool, int]
@@ -184,18 +186,26 @@ def record_positions(file: LogFile, log_end: int, disk: StoreFiles = _REAL_FILES
         log_end: physical offset of the end of the log.
         disk: the file system.
     """
+    positions = _starts(file, log_end, disk)
+    if positions[-1] == file.size_bytes and len(positions) > 1:
+        # The blank belongs to the last record: without it a cut would end within the file.
+        del positions[-2]
+    return positions
+
+
+def _starts(file: LogFile, log_end: int, disk: StoreFiles) -> "array[int]":
+    """Return the positions at which records, a blank and the rest begin."""
     with closing(disk.open(Path(file.path))) as region:
-        return _positions_in(region.view[: log_end - file.base], file)
+        return _starts_in(region.view[: log_end - file.base], file)
 
 
-def _positions_in(view: memoryview, file: LogFile) -> "array[int]":
+def _starts_in(view: memoryview, file: LogFile) -> "array[int]":
     positions = array("q", [0])
     position = 0
     while position + BLANK_BYTES <= len(view):
         found = check_record(view, position, file.base + position, check_crc=False, bytes_behind=0)
         if found.state is RecordState.BLANK:
-            # The blank belongs to the last record: without it a cut would end within the file.
-            positions[-1] = file.size_bytes
+            positions.append(file.size_bytes)
             break
         if found.state not in {RecordState.RECORD, RecordState.DAMAGED}:
             break
@@ -248,7 +258,8 @@ def forget_identity(root: Path) -> None:
 
 def _check_start(log: LocalLog, at: int) -> None:
     file = next(each for each in log.files if each.base <= at <= each.base + each.size_bytes)
-    if at != file.base and at - file.base not in set(record_positions(file, log.end, log.disk)):
+    # At a blank as well: another log may have ended before it, and continue with a record.
+    if at != file.base and at - file.base not in set(_starts(file, log.end, log.disk)):
         raise StoreFormatError(f"{at} is not the start of a record of {file.path}")
 
 
@@ -293,9 +304,12 @@ def _distrust(log: LocalLog, at: int) -> None:
 def _store_time_ms(log: LocalLog, at: int) -> int:
     """Return the store time of the first record behind the cut; 0 if there is none."""
     for file in log.files:
-        if file.base <= at < file.base + file.size_bytes:
-            with closing(log.disk.open_file(Path(file.path))) as opened:
-                head = opened.read(at - file.base, MIN_RECORD_BYTES)
+        start = max(at, file.base)
+        if start >= file.base + file.size_bytes:
+            continue
+        with closing(log.disk.open_file(Path(file.path))) as opened:
+            head = opened.read(start - file.base, MIN_RECORD_BYTES)
+        if len(head) == MIN_RECORD_BYTES and head[4:8] != _BLANK_MAGIC_BYTES:
             return max(0, record_store_timestamp_ms(head, 0))
     return 0
 

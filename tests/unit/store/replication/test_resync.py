@@ -102,6 +102,29 @@ def test_resync_at_offset_within_record_is_refused(tmp_path: Path) -> None:
     master.close()
 
 
+def test_resync_at_blank_cuts_the_later_files_and_the_blank(tmp_path: Path) -> None:
+    """Another log may have ended at the same offset, and go on there with a shorter record."""
+    master = diverged(tmp_path, 200, 0, 0)
+    slave = tmp_path / "slave"
+    log = local_log(slave)
+    blank = log.files[0].base + record_positions(log.files[0], log.end)[-2]
+    blank += _record_bytes(log.files[0].path, blank)
+    assert blank < log.files[1].base
+    cut(log, blank)
+    again = real_store(slave, broker_role="SLAVE")
+    count = len(bodies(again))
+    assert (again.max_phy_offset, bodies(again)) == (blank, bodies(master)[:count])
+    while (part := master.log_part(again.write_end, 1 << 16)) is not None:
+        again.append_raw(again.write_end, part)
+    assert bodies(again) == bodies(master)
+    again.close()
+    master.close()
+
+
+def _record_bytes(path: str, position: int) -> int:
+    return int.from_bytes(Path(path).read_bytes()[position : position + 4], "big")
+
+
 def damage(slave: Path, position: int) -> None:
     """Flip a bit of the log of a closed store."""
     for each in local_log(slave).files:
