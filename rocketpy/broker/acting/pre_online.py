@@ -20,6 +20,7 @@ from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.config import MASTER_ID
 from rocketpy.broker.metadata.consumer_offsets import offsets_of
 from rocketpy.broker.metadata.json_document import as_numbers, as_table
+from rocketpy.broker.operation.scheduling.delivery_time import decimal
 from rocketpy.errors import BrokerError, RocketPyError
 from rocketpy.proto.headers.admin import ExchangeHAInfoRequestHeader
 from rocketpy.proto.wire import fastjson
@@ -27,7 +28,7 @@ from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.runtime.clock import Clock
-from rocketpy.store.timer.checkpoint import TimerMarks
+from rocketpy.store.timer.checkpoint import DELIVERED_MS, TimerMarks
 
 _log = structlog.get_logger(__name__)
 
@@ -165,7 +166,8 @@ class PreOnline:
         progress.offsets(offsets_of(as_table(fastjson.loads(offsets.body))))
         marks = TimerMarks.decode(timer.body) if timer.code == ResponseCode.SUCCESS else None
         if marks is not None:
-            progress.timer(marks)
+            delivered_ms = decimal(timer.ext_fields.get(DELIVERED_MS)) or 0
+            progress.timer(marks._replace(read_ms=max(marks.read_ms, delivered_ms)))
 
     async def _ask(
         self, address: str, code: int, ext: dict[str, str] | None = None

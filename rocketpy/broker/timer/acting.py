@@ -1,7 +1,8 @@
 """Timer of a slave that acts as master.
 
 It starts from the master's checkpoint like a master that starts on the slave's directory, and reads
-the timer's queue again. When the slave ceases to act, its checkpoint stays for the master (60).
+the timer's queue again. When the slave ceases to act, its checkpoint stays for the master (60), and
+with it the time within the last slot until which everything is delivered.
 """
 
 from collections.abc import Callable
@@ -20,9 +21,13 @@ class ActingTimer:
     Args:
         follower: the master's checkpoint.
         make: creates a timer, and the service that flushes it.
+
+    Attributes:
+        delivered_ms: wall time until which the last timer delivered everything; 0: unknown.
     """
 
     name = "Timer"
+    delivered_ms: int = 0
 
     def __init__(
         self, follower: TimerFollower, make: Callable[[], tuple[TimerService, TimerFlush]]
@@ -43,6 +48,7 @@ class ActingTimer:
             StoreError: the files cannot be used.
             OSError: the disk failed.
         """
+        self.delivered_ms = 0
         self._follower.persist()
         timer, self._flush = self._make()
         timer.load()
@@ -68,6 +74,7 @@ class ActingTimer:
         if timer is not None:
             try:
                 timer.persist()
+                self.delivered_ms = timer.taken_ms
             finally:
                 self._follower.load()
 

@@ -36,6 +36,7 @@ from rocketpy.runtime.clock import Clock
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files.store_files import StoreFiles
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
+from rocketpy.store.timer.checkpoint import DELIVERED_MS
 from rocketpy.store.timer.state import TimerState
 
 _SHORTEST_MS = 1_000
@@ -239,7 +240,10 @@ def _follower(
 
     def checkpoint(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_TIMER_CHECK_POINT (60): the master's checkpoint."""
-        return make_response(request, body=follower.marks.encode())
+        fields = {}
+        if acting.delivered_ms:
+            fields[DELIVERED_MS] = str(acting.delivered_ms)
+        return make_response(request, ext_fields=fields, body=follower.marks.encode())
 
     def add_requests(table: RequestTable) -> None:
         table.add("send", processor.processors)

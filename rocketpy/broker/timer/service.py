@@ -22,7 +22,7 @@ from typing import Final
 import structlog
 
 from rocketpy.broker.delay.delivery import delivered
-from rocketpy.broker.operation.scheduling.delivery_time import decimal
+from rocketpy.broker.operation.scheduling.delivery_time import decimal, due_ms
 from rocketpy.broker.stats.pending_counts import PendingCounts
 from rocketpy.broker.system_topics.durable_progress import DurableProgress
 from rocketpy.broker.system_topics.put_retry import PutRetry
@@ -125,6 +125,7 @@ class TimerService:
         self._enqueued_ms = 0
         self._is_idle = False
         self._wake: Callable[[], None] = no_wake
+        self._taken_ms = 0
         self.enqueued_count: int = 0
         self.dequeued_count: int = 0
 
@@ -172,11 +173,22 @@ class TimerService:
         """Return the first undelivered slot and the queue offset, both as far as is on disk."""
         return self._slots.durable, self._offsets.durable
 
+    @property
+    def taken_ms(self) -> int:
+        """Wall time until which all messages of the wheel are delivered, within a slot as well.
+
+        The checkpoint has whole slots only. Read once the timer has stopped.
+        """
+        return self._taken_ms
+
     def take_delivered(self, marks: TimerMarks) -> None:
         """Take the checkpoint of a slave that acted as master; before the first step.
 
         Messages that it covers were delivered there. Others of the same slots are delivered here:
         the slave may not have had them.
+
+        Args:
+            marks: the checkpoint; `read_ms` may lie within a slot.
         """
         with self._state.lock:
             if marks.read_ms > self._delivered_at_slave.read_ms:
@@ -188,7 +200,10 @@ class TimerService:
         if stored.queue_offset >= marks.queue_offset:
             return False
         out_ms = decimal(stored.properties.get(PROPERTY_TIMER_OUT_MS))
-        return out_ms is not None and out_ms < marks.read_ms
+        if out_ms is None:
+            return False
+        due = due_ms(stored.properties, stored.store_timestamp_ms, out_ms, self._state.precision_ms)
+        return due <= marks.read_ms
 
     # -- state for other parts -------------------------------------------------------------
 
@@ -361,6 +376,7 @@ class TimerService:
         if reader is None:
             precision_ms = self._state.precision_ms
             behind = wall_ms // precision_ms * precision_ms - self._slots.position
+            self._taken_ms = self._slots.position
             return 0 if behind > 0 else precision_ms - wall_ms % precision_ms
         work = 0
         while work < _MOST_WORK:
@@ -390,6 +406,8 @@ class TimerService:
             self._state.forget_before(reader.tick)
             self._reader = None
             return 0
+        if reader.is_read:
+            self._taken_ms = wall_ms
         return max(0, reader.next_ms - wall_ms)
 
     def _next_reader(self, wall_ms: int) -> SlotReader | None:

@@ -170,9 +170,14 @@ class SlotReader:
         return self._ready[0].due_ms if self._ready else self.end_ms
 
     @property
+    def is_read(self) -> bool:
+        """Whether all units so far were read, so that `take` knows everything that is due."""
+        return self._is_read and not self._late
+
+    @property
     def is_done(self) -> bool:
         """Whether all units so far were taken."""
-        return self._is_read and not self._ready and not self._late
+        return self.is_read and not self._ready
 
     def delivered_positions(self) -> Iterator[int]:
         """Yield the positions of taken messages; a later reader of the slot must skip them."""

@@ -39,6 +39,12 @@ _SUMS_HEAD: Final = struct.Struct(">8sI")
 _SUMS_AT: Final = _VALUES.size + _SUMS_HEAD.size
 _SUMS_MAGIC: Final = b"RPWHEEL1"
 
+DELIVERED_MS: Final = "rocketpyDeliveredMs"
+"""Field of a response with a checkpoint: until when messages are delivered, within a slot as well.
+
+Not in the checkpoint: Apache's timer needs the start of a slot there.
+"""
+
 
 class TimerMarks(NamedTuple):
     """Values of the timer checkpoint.

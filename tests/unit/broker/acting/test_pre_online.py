@@ -29,6 +29,7 @@ class Kit:
         self.known = members
         self.asked: list[tuple[str, int]] = []
         self.codes: dict[int, int] = {}
+        self.fields: dict[str, str] = {}
         self.is_down = False
         self.is_streaming = True
         self.taken: list[object] = []
@@ -71,7 +72,8 @@ class Kit:
             }
         self.asked.append((address, command.code))
         code = self.codes.get(command.code, 0)
-        return make_response(command, code, body=BODIES.get(command.code, b""))
+        fields = self.fields if command.code == 60 else {}
+        return make_response(command, code, ext_fields=fields, body=BODIES.get(command.code, b""))
 
 
 async def test_master_takes_progress_of_each_slave_in_order() -> None:
@@ -79,6 +81,14 @@ async def test_master_takes_progress_of_each_slave_in_order() -> None:
     assert await kit.online.attempt()
     assert kit.asked == [(each, code) for each in ("s1", "s2") for code in (906, 45, 43, 60)]
     assert kit.taken == [{3: 5}, {("T", "g"): {0: 24}}, MARKS] * 2
+
+
+async def test_master_takes_the_time_within_a_slot_of_the_timer_of_its_slave() -> None:
+    for text, read_ms in ((str(MARKS.read_ms + 7), MARKS.read_ms + 7), ("x", MARKS.read_ms)):
+        kit = Kit({1: "s1"})
+        kit.fields = {"rocketpyDeliveredMs": text}
+        assert await kit.online.attempt()
+        assert kit.taken[-1] == MARKS._replace(read_ms=read_ms)
 
 
 async def test_master_without_slaves_is_online_at_once() -> None:
