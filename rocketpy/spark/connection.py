@@ -7,9 +7,8 @@ the next call, which connects again.
 
 import asyncio
 import random
-import re
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from rocketpy.admin.servers import Servers
 from rocketpy.client.cluster.broker_api import BrokerApi
@@ -22,8 +21,6 @@ from rocketpy.runtime.clock import Clock, SystemClock
 from rocketpy.spark.read_options import ConnectionOptions
 
 T = TypeVar("T")
-
-_NEXT_ATTEMPT: Final = re.compile(r"; next attempt in \d+ ms")
 
 
 class Connection:
@@ -78,11 +75,6 @@ def refused_static(topic: str) -> ConfigError:
     )
 
 
-def without_next_attempt(found: T) -> T | str:
-    """Return the text of a final error, without the time of the client's next attempt."""
-    return _NEXT_ATTEMPT.sub("", found) if isinstance(found, str) else found
-
-
 async def with_retries(operation: Callable[[], Awaitable[T]], *, retries: int, pause_ms: int) -> T:
     """Run an idempotent operation, and repeat it after retriable errors.
 
@@ -96,7 +88,6 @@ async def with_retries(operation: Callable[[], Awaitable[T]], *, retries: int, p
             return await operation()
         except RocketPyError as error:
             if not error.retriable or attempt == retries:
-                error.args = tuple(map(without_next_attempt, error.args))
                 raise
             wait_ms = max(pause_ms, error.retry_in_ms if isinstance(error, ConnectError) else 0)
             await asyncio.sleep(wait_ms / 1000)

@@ -74,6 +74,24 @@ def test_word_without_quotes_is_a_property(
     assert compile_condition(condition).matches(headers) is takes
 
 
+@pytest.mark.parametrize(
+    ("condition", "amount", "takes"),
+    [
+        ("amount > 5", "2147483647", True),
+        ("amount > 5", "2147483648", False),
+        ("amount > 5", "7.5", False),
+        ("amount > 5.0", "2147483648", True),
+        ("amount > 5.0", "7.5", True),
+        ("amount = TRUE", "true", True),
+        ("TRUE = amount", "true", False),
+    ],
+)
+def test_property_is_read_as_the_kind_of_number_beside_it(
+    condition: str, amount: str, *, takes: bool
+) -> None:
+    assert compile_condition(condition).matches({"amount": amount}) is takes
+
+
 def test_not_binds_closer_than_a_comparison() -> None:
     with pytest.raises(ExpressionError):
         compile_condition("NOT amount > 1")

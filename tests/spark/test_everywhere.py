@@ -26,9 +26,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterThread]
 
 
 @pytest.mark.parametrize("broken", ["rocketpy", "numpy", "pyarrow"])
-def test_broken_installation_leaves_other_data_sources_usable(tmp_path: Path, broken: str) -> None:
+@pytest.mark.parametrize(
+    ("package", "name"),
+    [("pyspark_rocketmq", "rocketmq"), ("pyspark_rocketmq_store", "rocketmq.store")],
+)
+def test_broken_installation_leaves_other_data_sources_usable(
+    tmp_path: Path, broken: str, package: str, name: str
+) -> None:
     (tmp_path / f"{broken}.py").write_text("raise RuntimeError('broken')")
-    code = "import pyspark_rocketmq as m; print(m.DefaultSource.name())"
+    code = f"import {package} as m; print(m.DefaultSource.name())"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
@@ -38,7 +44,7 @@ def test_broken_installation_leaves_other_data_sources_usable(tmp_path: Path, br
         check=False,
     )
 
-    assert done.stdout == "rocketmq\n", done.stderr
+    assert done.stdout == f"{name}\n", done.stderr
 
 
 def test_misspelt_option_and_unknown_topic_are_reported(

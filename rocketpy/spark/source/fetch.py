@@ -40,7 +40,6 @@ from rocketpy.proto.headers.pull import PullMessageRequestHeader
 from rocketpy.proto.record.sys_flag import PULL_SUBSCRIPTION
 from rocketpy.proto.subscription import SUB_ALL
 from rocketpy.runtime.clock import Clock
-from rocketpy.spark.connection import without_next_attempt
 from rocketpy.spark.offsets import QueueRange
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -269,7 +268,7 @@ class RangeFetcher:
         raise RequestTimeoutError(
             f"{self.wanted} cannot be read on at offset {start}: broker {self.wanted.broker_name} "
             f"at {where} did not answer for {self._settings.timeout_ms} ms: "
-            f"{without_next_attempt(str(failure))}"
+            f"{failure}"
         )
 
     async def _chosen(self) -> int:

@@ -265,7 +265,9 @@ def test_standalone_on_a_terminal_prints_one_line(tmp_path: Path) -> None:
         os.close(terminal)
 
 
-@pytest.mark.parametrize("program", ["rocketpy-broker", "rocketpy-namesrv", "rocketpy"])
+@pytest.mark.parametrize(
+    "program", ["rocketpy-broker", "rocketpy-controller", "rocketpy-namesrv", "rocketpy"]
+)
 def test_version_of_each_program(program: str) -> None:
     done = subprocess.run(
         [Path(sys.executable).parent / program, "--version"],

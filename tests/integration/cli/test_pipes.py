@@ -202,6 +202,26 @@ def test_bytes_of_the_command_line_are_sent_or_refused(cluster: ClusterThread) -
             assert next(iter(consumer)).body == b"\xff\x80"
 
 
+@pytest.mark.parametrize(
+    "words", ["topic list", "group list", "send t x", "message find t --key k"]
+)
+def test_address_of_a_broker_for_a_name_server_is_one_sentence(
+    cluster: ClusterThread, words: str
+) -> None:
+    address = cluster.brokers[0].address
+    done = subprocess.run(
+        [sys.executable, "-m", "rocketpy", *words.split(), "-n", address],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    [line] = done.stderr.splitlines()
+    assert line.startswith("rocketpy: ")
+    assert f"{address} is no name server; is it a broker's address?" in line
+    assert (done.returncode, done.stdout) == (1, "")
+
+
 def test_consume_reads_several_topics(cluster: ClusterThread) -> None:
     cluster.create_topic("u", queues=1)
     with connect(cluster.namesrv) as client:

@@ -28,6 +28,8 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
         ("bench --list", ""),
         ("bench --features --list", ""),
         ("bench --further --list", ""),
+        ("bench --ceiling --list", ""),
+        ("bench --pairs --list", ""),
         ("bench.sdk --list", "awaited"),
         ("bench.spark --list", "B8"),
     ],

@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from rocketpy.broker.cluster import broker_identity
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity, local_ip
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.errors import StartError
@@ -53,6 +54,18 @@ def test_identity_unknown_host_name_is_start_error(monkeypatch: pytest.MonkeyPat
     with pytest.raises(StartError, match="brokerIP1: the host name 'no-such-host' cannot be"):
         broker.listens_on(10911)
     assert not broker.address
+
+
+def test_identity_host_name_without_descriptors_names_their_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def resolve(*_: object, **__: object) -> list[object]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(broker_identity, "has_descriptor", lambda: False)
+    with pytest.raises(StartError, match=r"no file descriptor is left: raise ulimit -n"):
+        identity("broker-a").listens_on(10911)
 
 
 def test_identity_without_setting_uses_local_address() -> None:

@@ -5,7 +5,9 @@ import json
 import pytest
 
 from rocketpy.cli.main import command
+from rocketpy.proto.bodies.stats import ConsumeStats, OffsetWrapper
 from rocketpy.proto.bodies.topic import KVTable
+from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.message_id import encode_message_id
 from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.terminal.error_exit import run_command
@@ -119,6 +121,42 @@ def test_number_that_is_not_finite_is_wrong_usage(
         run_command(command, "rocketpy", words.split())
     assert ended.value.code == 2
     assert "is not a number in the range" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_lag_of_a_group_beyond_its_queue_is_a_warning(
+    output: str, answering: FakeRemoting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = {MessageQueue("t", "broker-a", 0): OffsetWrapper(broker_offset=3, consumer_offset=10)}
+    body = ConsumeStats(offset_table=table).encode()
+    answering.response(RequestCode.GET_CONSUME_STATS, at=BROKERS["broker-a"], body=body)
+    with pytest.raises(SystemExit) as ended:
+        run_command(command, "rocketpy", ["group", "lag", "g", "-o", output])
+    out, err = capsys.readouterr()
+    assert ended.value.code == 0
+    assert err.startswith("warning: t queue 0 on broker-a ends at 3, before the group's offset 10")
+    if output == "json":
+        assert [row["lag"] for row in json.loads(out)] == [0, 4]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("send bad,topic x", "'bad,topic' is not the name of a topic"),
+        ("topic status bad,topic", "'bad,topic' is not the name of a topic"),
+        ("group create bad,group", "'bad,group' is not the name of a group"),
+        ("message get abc", "'abc' is not a message id"),
+        ("cluster ping -b nowhere", "'nowhere' is not HOST:PORT"),
+    ],
+)
+def test_name_that_no_server_can_have_is_wrong_usage(
+    words: str, sentence: str, answering: FakeRemoting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_command(command, "rocketpy", words.split())
+    assert ended.value.code == 2
+    assert sentence in capsys.readouterr().err.splitlines()[-1]
+    assert answering.asked == []
 
 
 def test_search_of_a_time_span_that_ends_before_it_begins_is_wrong_usage(

@@ -1,6 +1,7 @@
 """Bodies of one type: JSON outside, checked when they are written and when they are read."""
 
 import enum
+import typing
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
@@ -524,3 +525,17 @@ def test_values_that_a_reader_could_not_put_in_a_set_are_refused(kind: Any) -> N
             serializer.loads(b"[[1, 2]]")
         with pytest.raises(ValueError, match="unhashable"):
             serializer.convert([[1, 2]])
+
+
+def test_type_alias_is_read_as_its_type_or_refused_when_named() -> None:
+    lines = typing_extensions.TypeAliasType("lines", list[Line])
+    paths = typing_extensions.TypeAliasType("paths", list[Path])
+    if typing_extensions.TypeAliasType is getattr(typing, "TypeAliasType", None):
+        for kind, value in ((lines, [Line("a")]), (dict[str, lines], {"x": [Line("a", 2)]})):
+            serializer: TypedSerializer[Any] = TypedSerializer(kind)
+            assert serializer.loads(serializer.dumps(value)) == value
+    else:  # before Python 3.12: a stand-in that no library reads
+        with pytest.raises(TypeError, match="lines"):
+            TypedSerializer(lines)
+    with pytest.raises(TypeError, match=r"^paths: Path has no form in JSON"):
+        TypedSerializer(paths)
