@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 from rocketpy.client.callbacks.failure_log import FailureLog
 from rocketpy.client.callbacks.handler_threads import HandlerThreads
+from rocketpy.client.callbacks.loop_watch import LoopWatch
 from rocketpy.client.callbacks.middleware import HandleMiddleware, surrounded
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import (
@@ -80,7 +81,7 @@ def make_invoke(
     wants_body = _positional_count(handler) >= 2
     call: Invoke
     if answer is None and is_coroutine_function(handler) and not wants_body:
-        call = _awaiting(handler, is_list=batch > 1)
+        call = _awaiting(handler, LoopWatch(threads.clock, handler), is_list=batch > 1)
     else:
         call = _Call(handler, threads, is_list=batch > 1, wants_body=wants_body, answer=answer)
     if failed is not None:
@@ -114,16 +115,15 @@ def _unless_failed(invoke: Invoke, failed: Mapping[ReceivedMessage, BaseExceptio
     return call
 
 
-def _awaiting(handler: Handler, *, is_list: bool) -> Invoke:
+def _awaiting(handler: Handler, watch: LoopWatch, *, is_list: bool) -> Invoke:
     """Return what awaits a coroutine function with the list, or its one message."""
-    if is_list:
 
-        async def call(messages: list[ReceivedMessage]) -> Any:  # noqa: ANN401
-            return check_awaited(await handler(messages))
-    else:
-
-        async def call(messages: list[ReceivedMessage]) -> Any:  # noqa: ANN401
-            return check_awaited(await handler(messages[0]))
+    async def call(messages: list[ReceivedMessage]) -> Any:  # noqa: ANN401
+        watch.begin()
+        try:
+            return check_awaited(await handler(messages if is_list else messages[0]))
+        finally:
+            watch.end()
 
     return call
 
@@ -173,6 +173,7 @@ class _Call:
         self._is_list = is_list
         self._wants_body = wants_body
         self._is_async = is_coroutine_function(handler)
+        self._watch = LoopWatch(threads.clock, handler)
 
     async def __call__(self, messages: list[ReceivedMessage]) -> None:
         bad: list[tuple[ReceivedMessage, BaseException]] = []
@@ -180,13 +181,13 @@ class _Call:
         task = running_task()
         try:
             if self._is_async:
-                result = self._begun(messages, bad)
+                result = await self._watched(self._begun, messages, bad)
             else:
                 # In a copy of the context: what a middleware has set is seen there too.
                 result = await self._threads.call(self._begun, messages, bad)
-            # Also of a lambda or partial around a coroutine function.
-            if result is not None and inspect.isawaitable(result):
-                result = await result
+                # Of a lambda or partial around a coroutine function.
+                if result is not None and inspect.isawaitable(result):
+                    result = await self._watched(lambda: result)
             check_awaited(result)
             if self._answer is not None and result is not None:
                 await self._answer(messages[0], result)
@@ -198,6 +199,16 @@ class _Call:
             raise _UnreadableError(bad, failure)
         if failure is not None:
             raise failure
+
+    async def _watched(self, begin: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
+        """Return the result of a function and of the awaitable it returns, with a watch of both."""
+        watch = self._watch
+        watch.begin()
+        try:
+            result = begin(*args)
+            return await result if inspect.isawaitable(result) else result
+        finally:
+            watch.end()
 
     def _begun(
         self, messages: list[ReceivedMessage], bad: list[tuple[ReceivedMessage, BaseException]]
