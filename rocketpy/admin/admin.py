@@ -26,6 +26,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar, 
 
 from rocketpy.admin import clusters as of_clusters
 from rocketpy.admin import dead_letters as of_dead_letters
+from rocketpy.admin import failover as of_failover
 from rocketpy.admin import groups as of_groups
 from rocketpy.admin import key_values as of_key_values
 from rocketpy.admin import messages as of_messages
@@ -206,6 +207,7 @@ class Admin(ProcessBound):
 
     brokers: Final = _operation(of_clusters.brokers)
     replicas: Final = _operation(of_replication.replicas)
+    group_statuses: Final = _operation(of_failover.group_statuses)
     broker_runtime: Final = _operation(of_clusters.broker_runtime)
     broker_stats: Final = _operation(of_clusters.broker_stats)
     ping_namesrv: Final = _operation(of_clusters.ping_namesrv)

@@ -101,6 +101,57 @@ class ReplicaStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReplica:
+    """Replica of a broker group.
+
+    Attributes:
+        broker_id: id that the controller has given; without one, 0 is the master.
+        role: MASTER or SLAVE.
+        is_alive: whether the controller hears it; without one, whether it answers.
+        is_member: whether it is in the sync-state set; without one, whether it is in sync.
+        state: see `ReplicaStatus`.
+        lag_bytes: bytes that it is behind the master; below 0 when unknown.
+        reason: why it follows no master, refuses sends or does not answer, or an empty string.
+    """
+
+    broker_id: int
+    address: str
+    role: str
+    is_alive: bool
+    is_member: bool
+    state: str = ""
+    lag_bytes: int = -1
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStatus:
+    """Status of a broker group: the replicas of one broker name.
+
+    Attributes:
+        master: address of the master; empty without one.
+        epoch: number of its election; 0 without a controller.
+        set_epoch: number of the sync-state set; 0 without a controller.
+        min_in_sync: smallest sync-state set with which sends are accepted.
+        lease_ms: time left to the master with `allAckInSyncStateSet=false`; otherwise None.
+        controller: address of the controller that leads; empty without one.
+        replicas: by broker id.
+        warnings: what an operator should look at.
+    """
+
+    cluster: str
+    broker: str
+    master: str
+    epoch: int = 0
+    set_epoch: int = 0
+    min_in_sync: int = 1
+    lease_ms: int | None = None
+    controller: str = ""
+    replicas: list[GroupReplica] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStatus:
     """Offsets of a queue; `max_offset` is that of the next message."""
 

@@ -26,6 +26,10 @@ def _none() -> None:
     return None
 
 
+def _no_info() -> dict[str, str]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
     """Callbacks of one broker to the replica that runs it.
@@ -43,6 +47,7 @@ class Membership:
             if the slave's is longer: it must be cut there.
         add_requests: adds the requests about the group to the broker's.
         on_followed: receives the epoch list of a master that has accepted this slave.
+        runtime_info: returns additions to the runtime information (28).
     """
 
     epoch: int = 0
@@ -55,3 +60,4 @@ class Membership:
     on_diverged: Callable[[int], None] = field(default=_ignore)
     on_followed: Callable[[Epochs], None] = field(default=_ignore)
     add_requests: Callable[[RequestTable], None] = field(default=_ignore)
+    runtime_info: Callable[[], dict[str, str]] = field(default=_no_info)

@@ -28,3 +28,7 @@ class Lease:
     def is_held(self, now_ms: int) -> bool:
         """Return whether the master may still acknowledge."""
         return now_ms < self._end_ms
+
+    def left_ms(self, now_ms: int) -> int:
+        """Return the time until it ends; 0 when it has ended."""
+        return max(0, self._end_ms - now_ms)

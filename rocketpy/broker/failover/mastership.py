@@ -102,6 +102,11 @@ class Mastership:
         return None
 
     @property
+    def lease_ms(self) -> int | None:
+        """Time until the lease ends; None where it is not needed."""
+        return None if self._needs_all else self._lease.left_ms(self._now_ms())
+
+    @property
     def members(self) -> frozenset[int]:
         """Stored sync-state set."""
         return frozenset() if self._set is None else self._set.stored

@@ -464,6 +464,7 @@ class ReplicaNode:
                 on_diverged=self._diverged,
                 on_followed=self._epochs.save,
                 add_requests=self._add_requests,
+                runtime_info=self._runtime_info,
             )
 
         def opened(end: int) -> None:
@@ -479,10 +480,22 @@ class ReplicaNode:
             send_refusal=mastership.send_refusal,
             on_open=opened,
             add_requests=self._add_requests,
+            runtime_info=self._runtime_info,
         )
 
     def _add_requests(self, table: RequestTable) -> None:
         add_node_requests(table, self)
+
+    def _runtime_info(self) -> dict[str, str]:
+        settings, mastership = self._settings, self._mastership
+        info = {
+            "rocketpyControllers": ";".join(settings.failover.controller_addresses),
+            "rocketpyMinInSyncReplicas": str(settings.replication.config.min_in_sync_replicas),
+        }
+        lease_ms = None if mastership is None else mastership.lease_ms
+        if lease_ms is not None:
+            info["rocketpyLeaseMs"] = str(lease_ms)
+        return info
 
     def _read_epochs(self) -> Epochs:
         return self._epochs.epochs

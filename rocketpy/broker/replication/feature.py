@@ -237,8 +237,11 @@ class Replication:
             table.add("adminBroker", {RequestCode.GET_BROKER_HA_STATUS: self.status.process})
 
         def runtime_info() -> dict[str, str]:
-            client = self.client
-            return {} if client is None else {"rocketpyReplicaState": client.state.state.name}
+            client, membership = self.client, self._needs.membership
+            info = {} if membership is None else membership.runtime_info()
+            if client is not None:
+                info["rocketpyReplicaState"] = client.state.state.name
+            return info
 
         return Feature(name="replication", add_requests=add_requests, runtime_info=runtime_info)
 

@@ -79,6 +79,53 @@ def list_(*, cluster: str, namesrv: str, output: str) -> int:
     return exit_code(silent_brokers(found))
 
 
+@command.command("status", epilog="Example: rocketpy cluster status")
+@click.option("--cluster", default="", help="Only this cluster.")
+@namesrv_option
+@output_option
+def status(*, cluster: str, namesrv: str, output: str) -> int:
+    """Show broker groups: master, epoch, sync-state set, lag and lease.
+
+    With a controller, rows are what it knows: a replica that is gone has one as well. `in_set` says
+    whether a replica may be elected; without a controller, whether it is in sync. Warnings follow
+    the table, and the exit code is 1 if there is one: no master, a replica that is not alive, or a
+    sync-state set at its minimum.
+    """
+
+    async def work(admin: rocketpy_admin.Admin) -> list[rocketpy_admin.GroupStatus]:
+        await check_cluster(admin, cluster)
+        return await admin.group_statuses(cluster)
+
+    found = ask(namesrv, work)
+    rows = [
+        {
+            "cluster": group.cluster,
+            "broker": group.broker,
+            "id": each.broker_id,
+            "address": each.address,
+            "role": each.role,
+            "alive": each.is_alive,
+            "in_set": each.is_member,
+            "state": each.state,
+            "lag_bytes": each.lag_bytes if each.lag_bytes >= 0 else None,
+            "epoch": group.epoch or None,
+            "set_epoch": group.set_epoch or None,
+            "lease_ms": group.lease_ms if each.role == "MASTER" else None,
+            "controller": group.controller,
+            "reason": each.reason,
+            "warnings": group.warnings,
+        }
+        for group in found
+        for each in group.replicas
+    ]
+    columns = [key for key in (rows[0] if rows else {}) if key != "warnings"]
+    show(rows, output, columns=columns, empty="no brokers")
+    for group in found:
+        for warning in group.warnings:
+            click.echo(f"warning: {group.broker}: {warning}", err=True)
+    return 1 if any(group.warnings for group in found) else 0
+
+
 async def check_cluster(admin: rocketpy_admin.Admin, cluster: str) -> None:
     """Check that a cluster is registered, when a command names one.
 

@@ -103,7 +103,7 @@ def test_resync_at_offset_within_record_is_refused(tmp_path: Path) -> None:
 
 
 def test_resync_at_blank_cuts_the_later_files_and_the_blank(tmp_path: Path) -> None:
-    """Another log may have ended at the same offset, and go on there with a shorter record."""
+    """Another log may have ended at the same offset, and continue there with a shorter record."""
     master = diverged(tmp_path, 200, 0, 0)
     slave = tmp_path / "slave"
     log = local_log(slave)
