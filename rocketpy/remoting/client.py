@@ -11,7 +11,7 @@ import itertools
 import logging
 import random
 import ssl
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from rocketpy.errors import ClosedError, ConnectError
 from rocketpy.proto.wire.command import RemotingCommand
@@ -38,7 +38,12 @@ _ONEWAY = 2
 
 
 class RemotingClient:
-    """Calls servers; all calls to one address share one connection."""
+    """Calls servers; all calls to one address share one connection.
+
+    Attributes:
+        on_silence: called, about once a second, with the address of a server that does not answer
+            requests that it should have answered at once (`Call.is_prompt`).
+    """
 
     def __init__(
         self,
@@ -82,6 +87,7 @@ class RemotingClient:
         self._peers: dict[str, ServerPeer] = {}
         self._tasks: OrderedSet[asyncio.Future[None]] = OrderedSet()
         self._sweep_timer: asyncio.TimerHandle | None = None
+        self.on_silence: Callable[[str], None] | None = None
         self._is_bound = False
         self._is_closed = False
 
@@ -204,6 +210,22 @@ class RemotingClient:
         task = asyncio.ensure_future(coroutine, loop=self.loop)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def silent(self, address: str) -> None:
+        """Pass on that a server does not answer; see `on_silence`."""
+        if self.on_silence is not None:
+            self.on_silence(address)
+
+    def abandon(self, address: str, reason: str) -> None:
+        """Fail the calls to a server that another one has replaced, if it is silent.
+
+        Args:
+            address: of the server.
+            reason: for the errors.
+        """
+        peer = self._peers.get(address)
+        if peer is not None:
+            peer.abandon(reason)
 
     def sweep(self, now_ms: int) -> None:
         """Close silent and stuck connections, and forget addresses that are no longer called.

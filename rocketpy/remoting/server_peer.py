@@ -40,6 +40,8 @@ _JSON, _MSGPACK = 0, 2
 # Refuses URLs, credentials and lists, which would otherwise end as a failed look-up.
 _HOST = re.compile(r"[^\s/\\@,;]+")
 _SHORTEST_SILENCE_MS = 1_000
+_SILENCE_S = 1.0
+"""Age of a request that servers answer at once, after which the server may have been replaced."""
 _FORGOTTEN_MS = 60_000
 """Far above the longest pause between two attempts to connect."""
 
@@ -88,6 +90,10 @@ class PeerContext(Protocol):
 
     def spawn(self, coroutine: Awaitable[None]) -> None:
         """Run a coroutine on the loop and keep it alive until it ends."""
+        ...
+
+    def silent(self, address: str) -> None:
+        """Note that a server does not answer requests that it should have answered at once."""
         ...
 
 
@@ -276,15 +282,20 @@ class ClientConnection(FrameConnection):
         if self.reads != self._seen_reads:
             self._seen_reads = self.reads
             self._read_ms = now_ms
+        elif self.channel.in_flight.is_overdue(_SILENCE_S):
+            self._peer.silent()
         self._close_if_retired()
         super().sweep(now_ms)
 
     def _on_timeout(self, pending: Call) -> None:
         """Close a connection that has been silent for as long as a call waited: it may be dead."""
-        silence_ms = max(pending.timeout_ms, _SHORTEST_SILENCE_MS)
-        is_silent = self.reads == self._seen_reads
-        if is_silent and self._peer.now_ms() - self._read_ms >= silence_ms:
+        if self.silence_ms >= max(pending.timeout_ms, _SHORTEST_SILENCE_MS):
             self.channel.abort("silent for longer than a request may take")
+
+    @property
+    def silence_ms(self) -> int:
+        """Time since something was read, in steps of the sweep."""
+        return self._peer.now_ms() - self._read_ms if self.reads == self._seen_reads else 0
 
 
 class ServerPeer:
@@ -389,13 +400,32 @@ class ServerPeer:
     # ---- life
 
     def sweep(self, now_ms: int) -> None:
-        """Close silent and stuck connections.
+        """Close silent and stuck connections, and notice a server that does not answer.
 
         Args:
             now_ms: monotonic time.
         """
         for connection in list(self.connections):
             connection.sweep(now_ms)
+        if self._waiting.is_overdue(_SILENCE_S):
+            self.silent()
+
+    def silent(self) -> None:
+        """Note that requests are overdue."""
+        self._context.silent(self.address)
+
+    def abandon(self, reason: str) -> None:
+        """Fail the calls to a server that another one has replaced, if it is silent.
+
+        Args:
+            reason: for the errors.
+        """
+        for pending in self._waiting.take_all():
+            if not pending.is_over:
+                pending.fail(ConnectError(f"not connected to {self.address}: {reason}"))
+        for connection in list(self.connections):
+            if connection.channel.in_flight and connection.silence_ms >= _SHORTEST_SILENCE_MS:
+                connection.channel.abort(reason)
 
     def is_forgotten(self, now_ms: int) -> bool:
         """Return whether the address was not called for so long that it can be forgotten.

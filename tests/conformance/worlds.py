@@ -127,6 +127,8 @@ class RealWorld(_Scripted):
 class ScriptedRemoting:
     """A client's connections, each request recorded, some of them scripted."""
 
+    on_silence: Callable[[str], None] | None = None
+
     def __init__(
         self,
         remoting: RemotingClient,
@@ -179,6 +181,9 @@ class ScriptedRemoting:
         self, address: str, command: RemotingCommand, timeout_ms: int
     ) -> RemotingCommand:
         return await self.invoke_future(address, command, timeout_ms)
+
+    def abandon(self, address: str, reason: str) -> None:
+        """Do nothing: no server of these tests is replaced."""
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: int) -> None:
         self._requests.append((address, command))

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import threading
 import warnings
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -32,6 +33,8 @@ FACES = [
 class NoNetwork:
     """Network without any reachable host."""
 
+    on_silence: Callable[[str], None] | None = None
+
     def __init__(self) -> None:
         self.hooks: list[RpcHook] = []
         self.threads: set[str] = set()
@@ -46,6 +49,9 @@ class NoNetwork:
 
     def start(self, address: str, call: Any) -> None:
         call.follow(asyncio.ensure_future(self.invoke(address, call.command, call.timeout_ms)))
+
+    def abandon(self, address: str, reason: str) -> None:
+        """Do nothing: no server of these tests is replaced."""
 
     async def invoke_oneway(self, *args: Any) -> None:
         await self.invoke(*args)

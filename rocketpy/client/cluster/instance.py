@@ -138,6 +138,8 @@ class Instance:
         self._finishing: OrderedSet[asyncio.Task[None]] = OrderedSet()
         ServerRequests(self.consumers.get, self.producers_of, self.requests).register(remoting)
         self.routes.on_change.append(self._route_changed)
+        self._silent: set[str] = set()
+        remoting.on_silence = self._broker_silent
 
     async def start(self) -> None:
         """Start the timers; asks nothing of the network yet."""
@@ -500,6 +502,21 @@ class Instance:
             self.heartbeat_soon()
         else:  # a broker that has never heard of us cannot wait: it serves none of our consumers
             self._heartbeat_job.wake()
+
+        self._abandon_replaced()
+
+    def _broker_silent(self, address: str) -> None:
+        """Find out whether a broker that does not answer sends was replaced by another one."""
+        self._silent.add(address)
+        self.refresh_routes_soon()
+        self._abandon_replaced()
+
+    def _abandon_replaced(self) -> None:
+        # One that answers again stays in the set: only silent ones are abandoned.
+        known = self.routes.broker_addresses(with_slaves=True) if self._silent else ()
+        for address in self._silent.difference(known):
+            self.remoting.abandon(address, "another broker has its place in the route")
+        self._silent.intersection_update(known)
 
     def _wake_rebalance(self) -> None:
         for consumer in self.consumers.values():

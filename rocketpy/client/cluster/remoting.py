@@ -13,9 +13,11 @@ class Remoting(Protocol):
 
     Attributes:
         hooks: see each request before it is encoded.
+        on_silence: called with the address of a server that does not answer sends.
     """
 
     hooks: list[RpcHook]
+    on_silence: Callable[[str], None] | None
 
     async def invoke(
         self, address: str, command: RemotingCommand, timeout_ms: int
@@ -46,6 +48,10 @@ class Remoting(Protocol):
         ],
     ) -> None:
         """Answer requests of this code that servers send to us."""
+        ...
+
+    def abandon(self, address: str, reason: str) -> None:
+        """Fail the calls to a server that another one has replaced, if it is silent."""
         ...
 
     async def close(self) -> None:

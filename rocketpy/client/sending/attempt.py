@@ -62,6 +62,7 @@ class SendAttempt:
         "started_ms", "timeout_ms", "was_resent",
     )  # fmt: skip
 
+    is_prompt = True
     command: RemotingCommand
 
     def __init__(

@@ -51,8 +51,10 @@ class Call(Protocol):
         timeout_ms: as given by the caller, for the error's words.
         deadline_s: loop time at which it fails.
         was_resent: GO_AWAY has moved it to another connection once.
+        is_prompt: servers answer it at once, unlike a pull that waits for messages.
     """
 
+    is_prompt: bool
     command: RemotingCommand
     timeout_ms: int
     deadline_s: float
@@ -78,6 +80,8 @@ class Call(Protocol):
 
 class PendingRequest:
     """A call whose response goes to a future; see `Call`."""
+
+    is_prompt = False
 
     __slots__ = ("command", "deadline_s", "future", "timeout_ms", "was_resent")
 
@@ -164,6 +168,14 @@ class PendingCalls:
         # Amortized: the heap is rebuilt when most of its entries are stale.
         if len(deadlines) > 2 * len(self._pending) + _STALE_ENTRIES_KEPT:
             self._forget_answered()
+
+    def is_overdue(self, age_s: float) -> bool:
+        """Whether a request that servers answer at once has waited for so long."""
+        start_s = self._loop.time() - age_s
+        return any(
+            each.is_prompt and each.deadline_s - each.timeout_ms / 1_000 <= start_s
+            for each in self._pending.values()
+        )
 
     def take(self, opaque: int) -> Call | None:
         """Remove and return the request a response belongs to; None when it is late or unknown."""

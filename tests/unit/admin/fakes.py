@@ -22,6 +22,8 @@ QA, QB = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-b", 0)
 class FakeRemoting:
     """Answers by request code; what has no response is refused with code 3."""
 
+    on_silence: Callable[[str], None] | None = None
+
     def __init__(self) -> None:
         self.asked: list[tuple[str, RemotingCommand]] = []
         self.hooks: list[RpcHook] = []
@@ -69,6 +71,9 @@ class FakeRemoting:
 
     def start(self, address: str, call: Any) -> None:
         raise AssertionError("the admin does not use it")
+
+    def abandon(self, address: str, reason: str) -> None:
+        """Do nothing: no server of these tests is replaced."""
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: int) -> None:
         raise AssertionError("the admin does not use it")

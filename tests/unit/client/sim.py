@@ -191,6 +191,8 @@ class Cluster:
 class Remoting:
     """Connections of a client: requests are recorded, some are scripted."""
 
+    on_silence: Callable[[str], None] | None = None
+
     def __init__(self, cluster: Cluster, real: RemotingClient) -> None:
         self.config = real.config
         self.responses: list[RemotingCommand] = []
@@ -257,6 +259,9 @@ class Remoting:
         self, address: str, command: RemotingCommand, timeout_ms: int
     ) -> RemotingCommand:
         return await self.invoke_future(address, command, timeout_ms)
+
+    def abandon(self, address: str, reason: str) -> None:
+        """Do nothing: no server of these tests is replaced."""
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: int) -> None:
         step = self._step(address, command)

@@ -373,6 +373,8 @@ def test_call_for_response_gets_complete_command_for_send_answer() -> None:
 class Noted:
     """Call that notes its outcome."""
 
+    is_prompt = True
+
     def __init__(self, command: RemotingCommand, loop: asyncio.AbstractEventLoop) -> None:
         self.command = command
         self.timeout_ms = 3_000
@@ -418,6 +420,70 @@ def test_call_for_fields_gets_them_from_answers_split_anywhere() -> None:
                 fields = (1, 7, "7F00", None, "DefaultRegion", None)
                 assert told == (STORED if server_peer._COMPILED is None else fields)
             assert not connection.pending_bytes
+
+    run(case)
+
+
+def test_server_that_does_not_answer_sends_is_reported_and_can_be_abandoned() -> None:
+    async def case(world: World) -> None:
+        await world.serve()
+        client = world.client()
+        reported: list[str] = []
+        client.on_silence = reported.append
+        loop = asyncio.get_running_loop()
+        await client.invoke(ADDRESS, make_request(ECHO), 3_000)
+        pull = client.invoke_future(ADDRESS, make_request(SILENT), 30_000)
+        await pass_time(10)
+        assert reported == [], "a pull waits for messages"
+        call = Noted(make_request(SILENT), loop)
+        call.deadline_s, call.timeout_ms = loop.time() + 20, 20_000
+        client.start(ADDRESS, call)
+        await pass_time(0.5)
+        assert (reported, call.told) == ([], [])
+        await pass_time(3)
+        assert reported.count(ADDRESS) in {2, 3}
+        client.abandon("10.0.0.7:1", "replaced")
+        assert call.told == []
+        client.abandon(ADDRESS, "replaced")
+        await pass_time(0.1)
+        [error] = call.told
+        assert isinstance(error, ConnectionLostError)
+        assert "replaced" in str(error)
+        with pytest.raises(ConnectionLostError, match="replaced"):
+            await pull
+
+    run(case)
+
+
+def test_server_that_answers_is_not_abandoned() -> None:
+    async def case(world: World) -> None:
+        await world.serve()
+        client = world.client()
+        slow = client.invoke_future(ADDRESS, make_request(SILENT), 30_000)
+        await pass_time(5)
+        await client.invoke(ADDRESS, make_request(ECHO), 3_000)
+        client.abandon(ADDRESS, "replaced")
+        assert not slow.done()
+        slow.cancel()
+
+    run(case)
+
+
+def test_calls_that_wait_for_a_connection_are_reported_and_can_be_abandoned() -> None:
+    async def case(world: World) -> None:
+        client = world.client(connect_timeout_millis=60_000)
+        reported: list[str] = []
+        client.on_silence = reported.append
+        world.network.partition(["10.0.0.1"], ["10.0.9.1"])
+        call = Noted(make_request(ECHO), asyncio.get_running_loop())
+        call.deadline_s, call.timeout_ms = world.loop.time() + 20, 20_000
+        client.start(ADDRESS, call)
+        await pass_time(3)
+        assert ADDRESS in reported
+        client.abandon(ADDRESS, "replaced")
+        [error] = call.told
+        assert isinstance(error, ConnectError)
+        world.network.heal()
 
     run(case)
 

@@ -46,6 +46,9 @@ class Storing(NoNetwork):
         fields = {"msgId": "7F", "queueId": "0", "queueOffset": str(len(self.stored))}
         return make_response(command, 0, None, fields)
 
+    def abandon(self, address: str, reason: str) -> None:
+        """Do nothing: no server of these tests is replaced."""
+
     async def invoke_oneway(self, *args: Any) -> None:
         await self.invoke(*args)
 

@@ -1,6 +1,7 @@
 """Requests to brokers: what goes out, how long it may take, and what the responses mean."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,6 +34,8 @@ QUEUE = MessageQueue("t", "broker-a", 3)
 class Remoting:
     """Notes what goes out; every response is the one that was set."""
 
+    on_silence: Callable[[str], None] | None = None
+
     def __init__(self) -> None:
         self.sent: list[tuple[str, RemotingCommand, int]] = []
         self.oneway: list[RemotingCommand] = []
@@ -51,6 +54,9 @@ class Remoting:
         self, address: str, command: RemotingCommand, timeout_ms: int
     ) -> asyncio.Future[RemotingCommand]:
         return asyncio.ensure_future(self.invoke(address, command, timeout_ms))
+
+    def abandon(self, address: str, reason: str) -> None:
+        """Do nothing: no server of these tests is replaced."""
 
     async def invoke_oneway(self, _address: str, command: RemotingCommand, _ms: int) -> None:
         assert command.is_oneway

@@ -29,8 +29,14 @@ class FakeRemoting:
         self.closed = 0
         self.on_unregister: Any = None
 
+        self.on_silence: Any = None
+        self.abandoned: list[str] = []
+
     def register(self, code: int, processor: Any) -> None:
         pass
+
+    def abandon(self, address: str, _reason: str) -> None:
+        self.abandoned.append(address)
 
     async def invoke(
         self, address: str, command: RemotingCommand, timeout_ms: int
@@ -248,3 +254,22 @@ async def test_urgent_fetches_of_routes_are_bounded_while_a_broker_is_away(
     begin = fetches[0]
     assert len([at for at in fetches if at - begin < 3_000]) == 30
     assert len(fetches) < 200
+
+
+async def test_silent_broker_is_abandoned_once_the_route_names_another_one() -> None:
+    kit = Kit()
+    await kit.instance.routes.refresh("t")
+    kit.remoting.on_silence("a:1")
+    assert kit.remoting.abandoned == []
+    kit.remoting.brokers = {"a": {0: "a:2"}, "b": {0: "b:1", 1: "b:2"}}
+    await kit.instance.routes.refresh("t")
+    assert kit.remoting.abandoned == ["a:1"]
+    await kit.instance.routes.refresh("t")
+    assert kit.remoting.abandoned == ["a:1"]
+
+
+async def test_silent_broker_of_no_route_is_abandoned_at_once() -> None:
+    kit = Kit()
+    await kit.instance.routes.refresh("t")
+    kit.remoting.on_silence("old:1")
+    assert kit.remoting.abandoned == ["old:1"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,12 +53,17 @@ class FakeRoutes:
 
 
 class FakeRemoting:
+    on_silence: Callable[[str], None] | None = None
+
     def __init__(self) -> None:
         self.sent: list[tuple[str, RemotingCommand, int]] = []
 
     def start(self, address: str, call: Any) -> None:
         self.sent.append((address, call.command, call.timeout_ms))
         call.answer(make_response(call.command, 0))
+
+    def abandon(self, address: str, reason: str) -> None:
+        """Do nothing: no server of these tests is replaced."""
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: int) -> None:
         self.sent.append((address, command, timeout_ms))
