@@ -22,7 +22,7 @@ from rocketpy.remoting.connection.fair_turns import TurnScheduler
 from rocketpy.remoting.network.network import Network
 from rocketpy.remoting.network.selector import wait_until_gone
 from rocketpy.remoting.network.socket_network import SocketNetwork
-from rocketpy.remoting.network.tls_context import client_context
+from rocketpy.remoting.network.tls_context import watch_client
 from rocketpy.remoting.server_peer import ServerPeer
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.ordered_set import OrderedSet
@@ -68,7 +68,7 @@ class RemotingClient:
         self.rng = rng
         self.table: ProcessorTable = ProcessorTable()
         self.hooks: list[RpcHook] = []
-        self.tls: ssl.SSLContext | None = client_context(config.tls)
+        self.tls: Callable[[], ssl.SSLContext] | None = watch_client(config.tls, clock)
         self.limits: ConnectionLimits = ConnectionLimits(
             max_frame_bytes=config.max_frame_bytes,
             high_water_bytes=config.write_buffer_high_water_mark,

@@ -40,7 +40,8 @@ class TlsServerConfig:
             is all that brokers speak to name servers (`rocketpy standalone` does not start).
         key_path: PEM file of the private key; TLS is off without it or without the certificate.
         key_password: of the private key, empty for none.
-        cert_path: PEM file of the certificate chain.
+        cert_path: PEM file of the certificate chain; like the other two files it is read again when
+            it changes, for new connections.
         trust_cert_path: PEM file of the authorities that client certificates must come from.
         need_client_auth: whether clients must show a certificate.
     """
@@ -66,7 +67,8 @@ class TlsClientConfig:
         auth_server: check the server's certificate (Apache's default is not to).
         key_path: PEM file of the client's private key, empty for none.
         key_password: of the private key, empty for none.
-        cert_path: PEM file of the client's certificate chain.
+        cert_path: PEM file of the client's certificate chain; like the other two files it is read
+            again when it changes, for new connections.
         trust_cert_path: PEM file of the authorities that server certificates must come from.
     """
 

@@ -20,7 +20,7 @@ from rocketpy.remoting.network.admission import Admission
 from rocketpy.remoting.network.network import ListenEndpoint, Listening, Network
 from rocketpy.remoting.network.selector import Selector
 from rocketpy.remoting.network.socket_network import SocketNetwork
-from rocketpy.remoting.network.tls_context import server_context
+from rocketpy.remoting.network.tls_context import watch_server
 from rocketpy.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class RemotingServer:
             backlog=config.server_socket_backlog,
             send_buffer_bytes=config.server_socket_snd_buf_size,
             receive_buffer_bytes=config.server_socket_rcv_buf_size,
-            tls=server_context(config.tls),
+            tls=watch_server(config.tls, self._clock),
             plain_allowed=config.tls.mode is not TlsMode.ENFORCING,
             proxy_protocol=config.proxy_protocol,
             first_bytes_timeout_ms=config.first_frame_timeout_ms,

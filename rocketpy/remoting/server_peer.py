@@ -11,7 +11,7 @@ import logging
 import random
 import re
 import ssl
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from rocketpy.errors import ClosedError, ConnectError, IllegalMessageError, TooManyInFlightError
@@ -76,7 +76,7 @@ class PeerContext(Protocol):
     hooks: list[RpcHook]
     loop: asyncio.AbstractEventLoop
     rng: random.Random
-    tls: ssl.SSLContext | None
+    tls: Callable[[], ssl.SSLContext] | None
     network: Network
     turns: TurnScheduler
 
@@ -516,10 +516,11 @@ class ServerPeer:
     async def _connect(self) -> None:
         connection = ClientConnection(self)
         timeout_ms = self._config.connect_timeout_millis
+        tls = self._context.tls
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._context.network.connect(
-                    lambda: connection, self._host, self._port, tls=self._context.tls
+                    lambda: connection, self._host, self._port, tls=tls and tls()
                 )
         except TimeoutError:
             self._connect_failed(f"cannot connect to {self.address} within {timeout_ms} ms")

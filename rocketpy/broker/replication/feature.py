@@ -1,7 +1,6 @@
 """Builds the replication of a broker: the HA port of a master, or the connection of a slave."""
 
 import secrets
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -27,7 +26,7 @@ from rocketpy.proto.wire.command import make_request
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import TlsClientConfig, TlsServerConfig
 from rocketpy.remoting.network.network import ListenEndpoint, Network
-from rocketpy.remoting.network.tls_context import mutual_contexts
+from rocketpy.remoting.network.tls_context import WatchedContext, watch_mutual
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files.store_files import StoreFiles
@@ -150,9 +149,9 @@ class Replication:
             secret=config.read_secret(needs.files),
             reports_disk=store_config.is_sync_flush,
         )
-        self._tls: tuple[ssl.SSLContext | None, ssl.SSLContext | None] = (None, None)
+        self._tls: tuple[WatchedContext | None, WatchedContext | None] = (None, None)
         if config.ha_tls_enable:
-            self._tls = mutual_contexts(*needs.tls)
+            self._tls = watch_mutual(*needs.tls, needs.clock)
         self.server: HaServer | None = None
         self.client: HaClient | None = None
         file_bytes = store_config.mapped_file_size_commit_log

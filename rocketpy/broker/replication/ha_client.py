@@ -58,7 +58,7 @@ class HaClient:
         identity: this broker, as the handshake names it.
         copy: the log that is written.
         network: how it connects.
-        tls: context for the HA port; None without `haTlsEnable`.
+        tls: returns the context for the HA port; None without `haTlsEnable`.
         master: returns the master's addresses.
         ask_protocol: asks the ordinary port of a master for `pairProtocol`; 0 if it has none.
         clock: time.
@@ -77,7 +77,7 @@ class HaClient:
         identity: PairIdentity,
         copy: LogCopy,
         network: Network,
-        tls: ssl.SSLContext | None,
+        tls: Callable[[], ssl.SSLContext] | None,
         master: Callable[[], MasterAddresses],
         ask_protocol: Callable[[str], Awaitable[int]],
         clock: Clock,
@@ -178,7 +178,7 @@ class HaClient:
             on_data=self.state.data_arrived,
             membership=self._membership,
         )
-        tls = self._tls if is_pair else None
+        tls = self._tls() if is_pair and self._tls is not None else None
         async with asyncio.timeout(_CONNECT_S):
             await self._network.connect(lambda: link, host, int(port), tls=tls)
         self.link = link

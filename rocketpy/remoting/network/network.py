@@ -28,7 +28,7 @@ class ListenEndpoint:
         backlog: connections that may wait to be accepted.
         send_buffer_bytes: SO_SNDBUF of accepted connections; 0 leaves it to the kernel.
         receive_buffer_bytes: SO_RCVBUF of accepted connections; 0 leaves it to the kernel.
-        tls: context for peers that speak TLS; None refuses them.
+        tls: returns the context for a peer that speaks TLS; None refuses them.
         plain_allowed: whether peers may go without TLS.
         plain_forbidden_by: the setting that forbids it, for the log.
         proxy_protocol: whether a PROXY header may come first and name the client.
@@ -42,7 +42,7 @@ class ListenEndpoint:
     backlog: int = 1024
     send_buffer_bytes: int = 0
     receive_buffer_bytes: int = 0
-    tls: ssl.SSLContext | None = None
+    tls: Callable[[], ssl.SSLContext] | None = None
     plain_allowed: bool = True
     plain_forbidden_by: str = "tls.server.mode is enforcing"
     proxy_protocol: bool = False

@@ -211,7 +211,7 @@ def _context(endpoint: ListenEndpoint, *, is_tls: bool) -> ssl.SSLContext | None
         raise ProtocolError("TLS is disabled")
     if not is_tls and not endpoint.plain_allowed:
         raise ProtocolError(f"plain text is refused: {endpoint.plain_forbidden_by}")
-    return endpoint.tls if is_tls else None
+    return endpoint.tls() if is_tls and endpoint.tls is not None else None
 
 
 def _never_opened(

@@ -1,12 +1,116 @@
 """TLS contexts from the configuration; the event loop's own TLS does the rest.
 
-Source: TlsHelper, TlsSystemConfig (5.4.0).
+Certificates are renewed while a program runs: in place, by rename, or by a symbolic link to another
+directory. Each new connection has a context of the files as they are now.
+
+Source: TlsHelper, TlsSystemConfig, FileWatchService (5.4.0).
 """
 
+import logging
+import os
 import ssl
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from rocketpy.errors import ConfigError
 from rocketpy.remoting.config import ClientAuth, TlsClientConfig, TlsMode, TlsServerConfig
+from rocketpy.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+CHECK_INTERVAL_MS: Final = 1_000
+"""Shortest time between two checks of the files: each costs a few calls of the system."""
+
+_State = tuple[tuple[int, int, int] | None, ...]
+
+
+class WatchedContext:
+    """Context whose files are read again when they change; a callable that returns it.
+
+    Files that cannot be used, such as a certificate whose key is not there yet, leave the context
+    as it is, with a warning. Safe on any thread.
+
+    Args:
+        make: makes a context of the files; raises ConfigError.
+        paths: the files.
+        clock: monotonic time.
+
+    Raises:
+        ConfigError: the files cannot be used at the start.
+    """
+
+    def __init__(
+        self, make: Callable[[], ssl.SSLContext], paths: Iterable[str], clock: Clock
+    ) -> None:
+        self._make = make
+        self._paths = tuple(each for each in paths if each)
+        self._clock = clock
+        # Before they are read: a change in between is noticed by the next check.
+        self._known = self._state()
+        self._context = make()
+        self._next_ms = clock.monotonic_ms() + CHECK_INTERVAL_MS
+
+    def __call__(self) -> ssl.SSLContext:
+        """Return the context for a new connection."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._next_ms:
+            self._next_ms = now_ms + CHECK_INTERVAL_MS
+            found = self._state()
+            if found != self._known:
+                self._known = found
+                self._load()
+        return self._context
+
+    def _load(self) -> None:
+        try:
+            self._context = self._make()
+        except ConfigError as error:
+            _log.warning("TLS files not usable, the ones before stay in use: error=%s", error)
+        else:
+            _log.info("TLS files read again: paths=%s", ",".join(self._paths))
+
+    def _state(self) -> _State:
+        return tuple(map(_state_of, self._paths))
+
+
+def _state_of(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - of the file behind a link
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def watch_server(config: TlsServerConfig, clock: Clock) -> WatchedContext | None:
+    """Return the server's context; see `server_context`."""
+    if server_context(config) is None:
+        return None
+    paths = (config.key_path, config.cert_path, config.trust_cert_path)
+    return WatchedContext(lambda: _some(server_context(config)), paths, clock)
+
+
+def watch_client(config: TlsClientConfig, clock: Clock) -> WatchedContext | None:
+    """Return the client's context; see `client_context`."""
+    if not config.enable:
+        return None
+    paths = (config.key_path, config.cert_path, config.trust_cert_path)
+    return WatchedContext(lambda: _some(client_context(config)), paths, clock)
+
+
+def watch_mutual(
+    server: TlsServerConfig, client: TlsClientConfig, clock: Clock
+) -> tuple[WatchedContext, WatchedContext]:
+    """Return the contexts of both sides; see `mutual_contexts`."""
+    paths = [(each.key_path, each.cert_path, each.trust_cert_path) for each in (server, client)]
+    return (
+        WatchedContext(lambda: mutual_contexts(server, client)[0], paths[0], clock),
+        WatchedContext(lambda: mutual_contexts(server, client)[1], paths[1], clock),
+    )
+
+
+def _some(context: ssl.SSLContext | None) -> ssl.SSLContext:
+    assert context is not None, "the configuration does not change"
+    return context
 
 
 def server_context(config: TlsServerConfig) -> ssl.SSLContext | None:

@@ -16,7 +16,7 @@ from rocketpy.broker.replication.store_log import LogCopy, StoreLog
 from rocketpy.remoting.config import TlsClientConfig, TlsServerConfig
 from rocketpy.remoting.network.network import ListenEndpoint
 from rocketpy.remoting.network.socket_network import SocketNetwork
-from rocketpy.remoting.network.tls_context import mutual_contexts
+from rocketpy.remoting.network.tls_context import watch_mutual
 from rocketpy.runtime.clock import SystemClock
 from tests.integration.remoting.helpers import until
 from tests.unit.broker.replication.kit import FILE_BYTES, Addresses, FakeStore
@@ -40,7 +40,7 @@ def certificate(directory: Path, name: str) -> tuple[str, str]:
 
 def contexts(own: tuple[str, str], trusted: tuple[str, str]) -> Any:
     files: Any = {"key_path": own[0], "cert_path": own[1], "trust_cert_path": trusted[1]}
-    return mutual_contexts(TlsServerConfig(**files), TlsClientConfig(**files))
+    return watch_mutual(TlsServerConfig(**files), TlsClientConfig(**files), SystemClock())
 
 
 async def start(store: FakeStore, copy: FakeStore, server_tls: Any, client_tls: Any) -> Any:

@@ -10,7 +10,9 @@ import pytest
 
 from rocketpy.errors import ConnectError, ConnectionLostError
 from rocketpy.proto.wire.command import make_request, make_response
+from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import ClientAuth, TlsClientConfig, TlsMode, TlsServerConfig
+from rocketpy.remoting.network import tls_context
 from tests.integration.remoting.helpers import (
     BIG,
     ECHO,
@@ -28,16 +30,7 @@ pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs t
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """Key and certificate for localhost, made by openssl."""
-    folder: Path = tmp_path_factory.mktemp("tls")
-    key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
-    subprocess.run(
-        f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
-        f" -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1"
-        f" -keyout {key} -out {cert}".split(),
-        check=True,
-        capture_output=True,
-    )
-    return key, cert
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 def server_tls(certificate: tuple[str, str], **settings: Any) -> TlsServerConfig:
@@ -71,6 +64,62 @@ async def test_certificate_is_checked_when_asked(certificate: tuple[str, str]) -
         assert (await knows.invoke(address, make_request(ECHO), 3000)).code == 0
         with pytest.raises(ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
             await stranger.invoke(address, make_request(ECHO), 3000)
+
+
+def make_certificate(folder: Path) -> tuple[str, str]:
+    """Return key and certificate for localhost, made by openssl."""
+    key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
+    subprocess.run(
+        f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+        f" -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1"
+        f" -keyout {key} -out {cert}".split(),
+        check=True,
+        capture_output=True,
+    )
+    return key, cert
+
+
+async def test_renewed_certificates_of_both_sides_are_used_for_new_connections(
+    certificate: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_context, "CHECK_INTERVAL_MS", 0)
+    (tmp_path / "new").mkdir()
+    newer = make_certificate(tmp_path / "new")
+    used = (str(tmp_path / "key.pem"), str(tmp_path / "cert.pem"))
+
+    def install(source: tuple[str, str]) -> None:
+        for new, path in zip(source, used, strict=True):
+            shutil.copy(new, path)
+
+    install(certificate)
+    server = server_tls(used, need_client_auth=ClientAuth.REQUIRE, trust_cert_path=used[1])
+
+    def own(pair: tuple[str, str]) -> TlsClientConfig:
+        return TlsClientConfig(
+            enable=True, auth_server=True, key_path=pair[0], cert_path=pair[1],
+            trust_cert_path=pair[1],
+        )  # fmt: skip
+
+    async def answers(caller: RemotingClient, address: str) -> bool:
+        try:
+            return (await caller.invoke(address, make_request(ECHO), 3000)).code == 0
+        except (ConnectError, ConnectionLostError):
+            return False
+
+    async with (
+        serving(tls=server) as (_, address),
+        client(tls=own(used)) as stays,
+        client(tls=own(used)) as connects_later,
+    ):
+        assert await answers(stays, address)
+        async with client(tls=own(newer)) as early:
+            assert not await answers(early, address)
+        install(newer)
+        assert await answers(stays, address), "its connection stays"
+        async with client(tls=own(newer)) as renewed, client(tls=own(certificate)) as old:
+            assert await answers(renewed, address)
+            assert not await answers(old, address)
+        assert await answers(connects_later, address), "it has read its files again"
 
 
 async def test_enforcing_refuses_plain_text(certificate: tuple[str, str]) -> None:
