@@ -1,7 +1,8 @@
 """TLS contexts from the configuration; the event loop's own TLS does the rest.
 
 Certificates are renewed while a program runs: in place, by rename, or by a symbolic link to another
-directory. Each new connection has a context of the files as they are now.
+directory. Each new connection has a context of the files as they are now. One that expires soon, or
+has expired, is a warning a day.
 
 Source: TlsHelper, TlsSystemConfig, FileWatchService (5.4.0).
 """
@@ -10,16 +11,22 @@ import logging
 import os
 import ssl
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 from rocketpy.errors import ConfigError
 from rocketpy.remoting.config import ClientAuth, TlsClientConfig, TlsMode, TlsServerConfig
+from rocketpy.remoting.network.certificate import expires_ms
 from rocketpy.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_MS: Final = 1_000
 """Shortest time between two checks of the files: each costs a few calls of the system."""
+SOON_MS: Final = 14 * 86_400_000
+"""Time before its end from which a certificate is reported."""
+_DAY_MS: Final = 86_400_000
 
 _State = tuple[tuple[int, int, int] | None, ...]
 
@@ -32,8 +39,8 @@ class WatchedContext:
 
     Args:
         make: makes a context of the files; raises ConfigError.
-        paths: the files.
-        clock: monotonic time.
+        paths: the files; the first one is the own certificate, or empty.
+        clock: monotonic time for checks, wall-clock time for the end of the certificate.
 
     Raises:
         ConfigError: the files cannot be used at the start.
@@ -43,12 +50,17 @@ class WatchedContext:
         self, make: Callable[[], ssl.SSLContext], paths: Iterable[str], clock: Clock
     ) -> None:
         self._make = make
-        self._paths = tuple(each for each in paths if each)
+        certificate, *others = paths
+        self._certificate = certificate
+        self._paths = tuple(each for each in (certificate, *others) if each)
         self._clock = clock
+        self._reported_ms: int | None = None
         # Before they are read: a change in between is noticed by the next check.
         self._known = self._state()
         self._context = make()
+        self._expires_ms = _expires_ms(certificate)
         self._next_ms = clock.monotonic_ms() + CHECK_INTERVAL_MS
+        self._report_end()
 
     def __call__(self) -> ssl.SSLContext:
         """Return the context for a new connection."""
@@ -59,6 +71,7 @@ class WatchedContext:
             if found != self._known:
                 self._known = found
                 self._load()
+            self._report_end()
         return self._context
 
     def _load(self) -> None:
@@ -67,7 +80,21 @@ class WatchedContext:
         except ConfigError as error:
             _log.warning("TLS files not usable, the ones before stay in use: error=%s", error)
         else:
+            self._expires_ms, self._reported_ms = _expires_ms(self._certificate), None
             _log.info("TLS files read again: paths=%s", ",".join(self._paths))
+
+    def _report_end(self) -> None:
+        end_ms, time_ms = self._expires_ms, self._clock.time_ms()
+        if end_ms is None or time_ms < end_ms - SOON_MS:
+            return
+        if self._reported_ms is not None and time_ms - self._reported_ms < _DAY_MS:
+            return
+        self._reported_ms = time_ms
+        end = datetime.fromtimestamp(end_ms / 1000, UTC).isoformat()
+        if time_ms >= end_ms:
+            _log.warning("certificate has expired: path=%s expired=%s", self._certificate, end)
+        else:
+            _log.warning("certificate expires soon: path=%s expires=%s", self._certificate, end)
 
     def _state(self) -> _State:
         return tuple(map(_state_of, self._paths))
@@ -81,11 +108,20 @@ def _state_of(path: str) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_ino, found.st_size
 
 
+def _expires_ms(path: str) -> int | None:
+    if not path:
+        return None
+    try:
+        return expires_ms(Path(path).read_text(encoding="ascii", errors="replace"))
+    except OSError:
+        return None  # was just read; the next check notices the change
+
+
 def watch_server(config: TlsServerConfig, clock: Clock) -> WatchedContext | None:
     """Return the server's context; see `server_context`."""
     if server_context(config) is None:
         return None
-    paths = (config.key_path, config.cert_path, config.trust_cert_path)
+    paths = (config.cert_path, config.key_path, config.trust_cert_path)
     return WatchedContext(lambda: _some(server_context(config)), paths, clock)
 
 
@@ -93,7 +129,7 @@ def watch_client(config: TlsClientConfig, clock: Clock) -> WatchedContext | None
     """Return the client's context; see `client_context`."""
     if not config.enable:
         return None
-    paths = (config.key_path, config.cert_path, config.trust_cert_path)
+    paths = (config.cert_path, config.key_path, config.trust_cert_path)
     return WatchedContext(lambda: _some(client_context(config)), paths, clock)
 
 
@@ -101,7 +137,7 @@ def watch_mutual(
     server: TlsServerConfig, client: TlsClientConfig, clock: Clock
 ) -> tuple[WatchedContext, WatchedContext]:
     """Return the contexts of both sides; see `mutual_contexts`."""
-    paths = [(each.key_path, each.cert_path, each.trust_cert_path) for each in (server, client)]
+    paths = [(each.cert_path, each.key_path, each.trust_cert_path) for each in (server, client)]
     return (
         WatchedContext(lambda: mutual_contexts(server, client)[0], paths[0], clock),
         WatchedContext(lambda: mutual_contexts(server, client)[1], paths[1], clock),

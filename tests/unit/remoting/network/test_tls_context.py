@@ -9,6 +9,7 @@ import pytest
 
 from rocketpy.errors import ConfigError
 from rocketpy.remoting.config import TlsClientConfig, TlsMode, TlsServerConfig
+from rocketpy.remoting.network import tls_context
 from rocketpy.remoting.network.tls_context import (
     CHECK_INTERVAL_MS,
     WatchedContext,
@@ -153,3 +154,27 @@ def test_watched_context_needs_usable_files_at_the_start(tmp_path: Path) -> None
         watch_client(TlsClientConfig(enable=True, trust_cert_path=missing), FakeClock())
     assert watch_server(TlsServerConfig(), FakeClock()) is None
     assert watch_client(TlsClientConfig(), FakeClock()) is None
+
+
+def test_watched_context_reports_a_certificate_near_its_end_once_a_day(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day_ms = 86_400_000
+    end_ms = 1_000 * day_ms
+    monkeypatch.setattr(tls_context, "expires_ms", lambda pem: end_ms if pem == "1" else None)
+    files = Files(tmp_path)
+    files.clock.now_ms = end_ms - 20 * day_ms
+    files.watched = WatchedContext(files.make, map(str, files.paths), files.clock)
+    caplog.clear()
+    for _ in range(25 * 24):
+        files.clock.now_ms += day_ms // 24
+        files.watched()
+    lines = [each.getMessage() for each in caplog.records]
+    assert [line.partition(":")[0] for line in lines] == (
+        ["certificate expires soon"] * 14 + ["certificate has expired"] * 6
+    )
+    assert lines[0].endswith(f"path={files.paths[0]} expires=1972-09-27T00:00:00+00:00")
+    in_place(files, "22")
+    files.clock.now_ms += day_ms
+    files.watched()
+    assert [each.getMessage() for each in caplog.records] == lines, "the new one has no end here"
