@@ -7,6 +7,7 @@ from typing import Final
 from rocketpy.admin.messages import message_at, messages_by_unique_id, queue_range, read_range
 from rocketpy.admin.results import Answers
 from rocketpy.admin.servers import Servers
+from rocketpy.client.options.validation import checked_count
 from rocketpy.errors import ClientError, NoRouteError
 from rocketpy.proto.headers.send import SendMessageRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
@@ -111,7 +112,10 @@ async def dead_letters(
     Raises:
         TopicNotExistError: the group has no dead letter topic.
         ClientError: the topic is not readable, as brokers before 5.0 create it.
+        ValueError: `max_count` is less than 1.
     """
+    if max_count is not None:
+        checked_count(max_count, "max_count")
     topic = DLQ_PREFIX + group
     route = await servers.topic_route(topic)
     masters = await servers.topic_brokers(topic)

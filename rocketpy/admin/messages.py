@@ -12,6 +12,7 @@ from typing import Final
 
 from rocketpy.admin.results import Answers
 from rocketpy.admin.servers import Servers, checked
+from rocketpy.client.options.validation import checked_count
 from rocketpy.errors import ClientError, QueryNotFoundError
 from rocketpy.proto.headers.offset import (
     GetMaxOffsetRequestHeader,
@@ -138,7 +139,11 @@ async def messages_by_key(
             messages at most. `has_more` says whether there are others, or may be.
         begin_ms: earliest store time.
         end_ms: latest store time.
+
+    Raises:
+        ValueError: `max_count` is less than 1.
     """
+    checked_count(max_count, "max_count")
     found = await _query(servers, topic, key, max_count + 1, begin_ms=begin_ms, end_ms=end_ms)
     matching = [each for each in found if key in each.keys]
     return Answers(
@@ -160,6 +165,7 @@ async def trace(
 
     Raises:
         TopicNotExistError: the trace topic does not exist.
+        ValueError: `max_count` is less than 1.
     """
     found = await messages_by_key(servers, topic, message_id, max_count=max_count)
     records = [
@@ -258,7 +264,9 @@ async def peek(
     Raises:
         ClientError: the broker does not serve the topic, or no queue is readable that was asked
             for by number.
+        ValueError: `max_count` is less than 1.
     """
+    checked_count(max_count, "max_count")
     route = await servers.topic_route(topic)
     masters = await servers.topic_brokers(topic)
     if broker and broker not in masters:

@@ -245,7 +245,11 @@ async def set_offsets(
 
     Raises:
         ClientError: a queue's broker is not registered; nothing was stored.
+        ValueError: an offset is negative; nothing was stored.
     """
+    for queue, offset in offsets.items():
+        if offset < 0:
+            raise ValueError(f"the offset of {queue} is {offset}, not 0 or more")
     known = masters if masters is not None else await servers.broker_addresses()
     unknown = sorted({queue.broker_name for queue in offsets} - known.keys())
     if unknown:

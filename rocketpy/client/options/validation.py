@@ -160,17 +160,17 @@ BATCH: Final = 500
 """Most messages of one list by default."""
 
 
-def checked_count(max_messages: int) -> int:
+def checked_count(count: int, name: str = "max_messages") -> int:
     """Return how many messages are asked for.
 
     Raises:
         TypeError: it is no whole number.
         ValueError: it is less than 1.
     """
-    count = checked_whole("max_messages", max_messages)
-    if count < 1:
-        raise ValueError(f"max_messages is {count}, not 1 or more")
-    return count
+    whole = checked_whole(name, count)
+    if whole < 1:
+        raise ValueError(f"{name} is {whole}, not 1 or more")
+    return whole
 
 
 def checked_whole(name: str, value: int) -> int:

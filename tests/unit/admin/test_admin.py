@@ -159,6 +159,28 @@ async def test_argument_of_another_type_is_named(
     assert remoting.asked == []
 
 
+@pytest.mark.parametrize("count", [0, -3])
+async def test_count_below_one_is_refused_before_any_request(
+    count: int, admin: Admin, remoting: FakeRemoting
+) -> None:
+    for call in (
+        admin.dead_letters("g", max_count=count),
+        admin.messages_by_key("t", "k", max_count=count),
+        admin.trace("id", max_count=count),
+        admin.peek("t", max_count=count),
+    ):
+        with pytest.raises(ValueError, match=f"max_count is {count}, not 1 or more"):
+            await call
+    assert remoting.asked == []
+
+
+async def test_negative_offset_is_not_stored(admin: Admin, remoting: FakeRemoting) -> None:
+    offsets = {MessageQueue("t", "broker-a", number): 5 - 6 * number for number in range(2)}
+    with pytest.raises(ValueError, match=r"queue_id=1.* is -1, not 0 or more"):
+        await admin.set_offsets("g", offsets)
+    assert remoting.asked == []
+
+
 async def test_missing_or_unknown_argument_is_an_error_of_the_call(admin: Admin) -> None:
     operation: Any = admin.topic_route
     for args, options in (((), {}), (("t", "u"), {}), (("t",), {"name": "t"})):
