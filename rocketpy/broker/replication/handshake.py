@@ -440,12 +440,22 @@ class SlaveHandshake:
         """Return why the log cannot be continued by the master's; None if it can.
 
         An empty log, and one that was written without a controller, has no epochs: the samples
-        decide alone.
+        decide alone. Epochs of logs with different identities say nothing about each other, and
+        the master refuses such a log.
         """
         hello, own = self._hello, self._log.epochs
         if not own or not challenge.epochs or hello.end <= hello.min:
             return None
+        if hello.log and challenge.log and hello.log != challenge.log:
+            return None
         epochs = epochs_of(challenge)
+        if own[-1].number > epochs[-1].number:
+            # The controller has lost elections: nothing may be cut on its word.
+            text = (
+                f"this log has epoch {own[-1].number}, the master only {epochs[-1].number}: the "
+                "state of the controller is older than the logs"
+            )
+            return Refused(_refuse(Refusal.DIFFERENT_LOG, text, hello.min), hello)
         end = equal_end(own, hello.end, epochs, challenge.end)
         if end is None:
             text = "no epoch of this log is in the epoch list of the master"

@@ -113,10 +113,11 @@ def with_epoch(epochs: Epochs, number: int, start: int) -> Epochs:
 
 
 def equal_end(own: Epochs, own_end: int, other: Epochs, other_end: int) -> int | None:
-    """Return the end of the part that two logs have in common; None if no entry is shared.
+    """Return the end of the part that two logs have in common; None if the lists do not tell.
 
     Two logs agree as long as the same masters wrote them. From the newest entry that both have,
     with the same start, they agree up to where the first of them goes over to another epoch.
+    Without a shared entry only what is before the first entries can be equal.
 
     Args:
         own: list of the one log.
@@ -131,7 +132,11 @@ def equal_end(own: Epochs, own_end: int, other: Epochs, other_end: int) -> int |
         end = others.get(own[index])
         if end is not None:
             return min(_end_of(own, index, own_end), end)
-    return None
+    if not own or not other:
+        return None
+    older, newer = sorted((own[0], other[0]))
+    # From the newer epoch's start on, the other log was written in the older one or before.
+    return min(newer.start, own_end, other_end) if newer.start <= older.start else None
 
 
 def _end_of(epochs: Epochs, index: int, log_end: int) -> int:

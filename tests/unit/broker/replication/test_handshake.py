@@ -420,9 +420,36 @@ def test_slave_without_epochs_is_compared_by_samples() -> None:
 
 
 def test_slave_without_a_common_epoch_is_refused() -> None:
-    master_log = with_epochs(FakeStore(TEXT), (4, 0))
+    master_log = with_epochs(FakeStore(TEXT), (4, 50))
     _, at_slave = shake_logs(master_log, with_epochs(FakeStore(TEXT[:100]), (1, 0)))
     assert refusal(at_slave) is Refusal.DIFFERENT_LOG
+
+
+def test_first_master_that_was_replaced_at_once_is_to_be_cut_at_its_start() -> None:
+    master_log = with_epochs(FakeStore(TEXT), (2, 0))
+    _, at_slave = shake_logs(master_log, with_epochs(FakeStore(b"!" * 100), (1, 0)))
+    assert at_slave == Diverged(0)
+
+
+def test_slave_with_a_newer_epoch_than_its_master_is_not_cut() -> None:
+    """The state of the controller was restored from an old backup."""
+    master_log = with_epochs(FakeStore(TEXT[:150]), (1, 0), (2, 100))
+    slave_log = with_epochs(FakeStore(TEXT), (1, 0), (3, 100))
+    _, at_slave = shake_logs(master_log, slave_log)
+    assert isinstance(at_slave, Refused)
+    assert at_slave.refusal.code is Refusal.DIFFERENT_LOG
+    assert "older than the logs" in at_slave.refusal.text
+
+
+def test_slave_with_another_log_is_refused_before_its_epochs_are_compared() -> None:
+    """The controller's state was lost, and epochs began again with other replicas."""
+    master_store, slave_store = FakeStore(TEXT), FakeStore(b"!" * 300)
+    master_store.log_identity, slave_store.log_identity = "one", "other"
+    found, at_slave = shake_logs(
+        with_epochs(master_store, (1, 0), (9, 100)), with_epochs(slave_store, (1, 0), (2, 200))
+    )
+    assert refusal(found) is Refusal.OTHER_LOG
+    assert isinstance(at_slave, Refused)
 
 
 def test_epoch_list_in_a_wrong_order_is_a_bad_frame() -> None:

@@ -102,6 +102,14 @@ def test_epoch_list_that_is_too_long_loses_its_oldest_entries() -> None:
         # The master's retention has deleted the first epochs, and its list with them.
         (((1, 0), (2, 10), (3, 20)), 25, ((3, 20), (4, 40)), 50, 25),
         (((1, 0),), 50, ((2, 60),), 70, None),
+        # The first master of an empty log was replaced before any replica had a message of it.
+        (((1, 0),), 250, ((2, 0),), 0, 0),
+        (((1, 0), (4, 90)), 250, ((2, 0), (5, 40)), 100, 0),
+        # The same, where the log was begun without a controller.
+        (((1, 500),), 700, ((2, 500),), 600, 500),
+        (((1, 500),), 700, ((2, 400),), 900, 400),
+        (((2, 400),), 700, ((3, 500),), 900, None),
+        ((), 700, ((3, 500),), 900, None),
         # An entry behind the own end says nothing.
         (((1, 0), (2, 100)), 80, ((1, 0), (2, 100)), 200, 80),
     ],
