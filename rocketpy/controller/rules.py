@@ -128,7 +128,12 @@ def apply_id(
 
 
 def register(
-    group: ReplicaGroup | None, cluster: str, name: str, replica_id: int, address: str
+    group: ReplicaGroup | None,
+    cluster: str,
+    name: str,
+    replica_id: int,
+    address: str,
+    is_alive: Callable[[int], bool],
 ) -> Verdict:
     """Take the address of a replica that has started (1003).
 
@@ -136,12 +141,16 @@ def register(
     must not continue its epoch, under which other replicas may have stored that end. So its
     mastership ends here, and the next election compares the logs.
 
+    Another address while the replica is alive is a copy of its directory. It must not take over
+    the replica's place in the sync-state set: its log may be older.
+
     Args:
         group: the group, or None.
         cluster: cluster name.
         name: broker name.
         replica_id: the replica.
         address: its address.
+        is_alive: whether a replica sends heartbeats.
     """
     problem = _name_problem(group, cluster, name)
     if problem is not None:
@@ -154,7 +163,14 @@ def register(
     if not is_address(address):
         return refused(ResponseCode.CONTROLLER_INVALID_REQUEST, "brokerAddress is not host:port")
     events: list[AnyEvent] = []
-    if group.replicas[replica_id].address != address:
+    known = group.replicas[replica_id].address
+    if known != address:
+        if is_alive(replica_id):
+            return refused(
+                ResponseCode.CONTROLLER_INVALID_REQUEST,
+                f"broker id {replica_id} of {name} is in use at {known}: if {address} runs on a "
+                "copy of its directory, remove brokerIdentity and the log from the copy",
+            )
         events.append(AddressChanged(name, replica_id, address))
     if group.master_id == replica_id:
         events.append(MasterLost(name))

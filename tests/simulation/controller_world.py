@@ -333,7 +333,9 @@ class ControllerWorld:
             applied = rules.apply_id(controller.groups, "c", NAME, number, f"{address};1", 9)
             if not controller.change(applied).is_accepted:
                 return
-        registered = rules.register(controller.group, "c", NAME, number, address)
+        registered = rules.register(
+            controller.group, "c", NAME, number, address, controller.is_alive
+        )
         if controller.change(registered).is_accepted:
             controller.liveness.forget(ReplicaKey(NAME, number))
             replica.is_registered = True

@@ -45,10 +45,12 @@ class NodeState:
 
     Args:
         own_id: its broker id.
+        own_address: its address; empty: not compared.
     """
 
-    def __init__(self, own_id: int) -> None:
+    def __init__(self, own_id: int, own_address: str = "") -> None:
         self._own_id = own_id
+        self._own_address = own_address
         self._current = Assignment(NodeRole.WAITING, MasterInfo())
         self._known = MasterInfo()
 
@@ -83,14 +85,25 @@ class NodeState:
 
         A slave keeps its role while no replica is elected, because it can be read. A master keeps
         its role as well: it refuses sends, or cannot acknowledge them, until it is replaced.
+
+        A master with this replica's id and another address is a copy of it. The replica ends its
+        role then: as a master it would not wait for the copy, as a slave it would be cut.
         """
         known, current = self._known, self._current
         if known.master_id is None:
             return None
+        if self._is_copy(known):
+            is_idle = current.role is NodeRole.WAITING
+            return None if is_idle else Assignment(NodeRole.WAITING, known)
         role = NodeRole.MASTER if known.master_id == self._own_id else NodeRole.SLAVE
         if role is current.role and known == current.master:
             return None
         return Assignment(role, known)
+
+    def _is_copy(self, master: MasterInfo) -> bool:
+        """Return whether a master has this replica's id, and is another process."""
+        is_elsewhere = self._own_address not in {"", master.address}
+        return master.master_id == self._own_id and is_elsewhere
 
     def taken(self, assignment: Assignment) -> None:
         """Note that a role was taken."""

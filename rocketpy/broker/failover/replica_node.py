@@ -289,7 +289,7 @@ class ReplicaNode:
 
     def _set_id(self, broker_id: int) -> None:
         self._id = broker_id
-        self._state = NodeState(broker_id)
+        self._state = NodeState(broker_id, self._address)
 
     async def _get_id(self) -> None:
         broker = self._settings.broker
@@ -415,6 +415,14 @@ class ReplicaNode:
             began_ms = self._clock.monotonic_ms()
             await self._stop_broker()
             self._state.released()
+            if due.role is NodeRole.WAITING:
+                _log.error(
+                    "replica ended, another process has its broker id: check brokerIdentity",
+                    broker_id=self._id,
+                    address=self._address,
+                    other=due.master.address,
+                )
+                return
             await self._take(due)
             self._state.taken(due)
             if (

@@ -88,25 +88,39 @@ def test_apply_id_in_another_cluster_is_refused() -> None:
     assert code_of(apply(ReplicaGroups(), 1, cluster="a b")) is Code.CONTROLLER_INVALID_REQUEST
 
 
+def nobody(_number: int) -> bool:
+    return False
+
+
 def test_register_unknown_id_is_refused() -> None:
     group = group_with([1])
     code = Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
-    assert code_of(register(group, CLUSTER, NAME, 2, "h:1")) is code
-    assert code_of(register(None, CLUSTER, NAME, 1, "h:1")) is code
-    malformed = register(group, CLUSTER, NAME, 1, "h")
+    assert code_of(register(group, CLUSTER, NAME, 2, "h:1", nobody)) is code
+    assert code_of(register(None, CLUSTER, NAME, 1, "h:1", nobody)) is code
+    malformed = register(group, CLUSTER, NAME, 1, "h", nobody)
     assert code_of(malformed) is Code.CONTROLLER_INVALID_REQUEST
 
 
 def test_register_another_address_is_stored() -> None:
     group = group_with([1, 2], master=1)
-    assert register(group, CLUSTER, NAME, 2, address(2)).events == []
-    changed = register(group, CLUSTER, NAME, 2, "h:9")
+    assert register(group, CLUSTER, NAME, 2, address(2), nobody).events == []
+    changed = register(group, CLUSTER, NAME, 2, "h:9", nobody)
     assert changed.events == [AddressChanged(NAME, 2, "h:9")]
+
+
+def test_register_another_address_of_an_alive_replica_is_refused() -> None:
+    """A machine was cloned: the copy must not get the place of the replica in the set."""
+    group = group_with([1, 2], master=1)
+    copy = register(group, CLUSTER, NAME, 2, "h:9", lambda number: number == 2)
+    assert code_of(copy) is Code.CONTROLLER_INVALID_REQUEST
+    assert address(2) in copy.remark
+    again = register(group, CLUSTER, NAME, 2, address(2), lambda number: number == 2)
+    assert again.events == []
 
 
 def test_register_of_the_master_ends_its_mastership() -> None:
     group = group_with([1, 2], master=1)
-    assert register(group, CLUSTER, NAME, 1, address(1)).events == [MasterLost(NAME)]
+    assert register(group, CLUSTER, NAME, 1, address(1), nobody).events == [MasterLost(NAME)]
 
 
 def alter(members: set[int], **changes: int):

@@ -37,6 +37,21 @@ def test_lost_master_leaves_the_role_until_another_epoch() -> None:
     assert state.due == Assignment(NodeRole.SLAVE, MasterInfo(3, "c:3", 4))
 
 
+def test_replica_ends_its_role_when_a_copy_of_it_is_elected() -> None:
+    state = NodeState(2, "b:2")
+    state.observe(MasterInfo(2, "b:2", 4))
+    due = state.due
+    assert due is not None
+    state.taken(due)
+    copy = MasterInfo(2, "copy:2", 5)
+    state.observe(copy)
+    assert state.due == Assignment(NodeRole.WAITING, copy)
+    state.released()
+    assert state.due is None
+    state.observe(MasterInfo(2, "b:2", 6))
+    assert state.due == Assignment(NodeRole.MASTER, MasterInfo(2, "b:2", 6))
+
+
 def test_released_role_is_due_again() -> None:
     state = NodeState(2)
     state.observe(MasterInfo(1, "a:1", 3))
