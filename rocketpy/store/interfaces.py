@@ -130,6 +130,11 @@ class LogEnd(Protocol):
         ...
 
     @property
+    def kept_phy_offset(self) -> int:
+        """End of the log that stays: on disk, and not cut when another replica is elected."""
+        ...
+
+    @property
     def max_phy_offset(self) -> int:
         """End of the log."""
         ...
@@ -141,6 +146,11 @@ class LogFlush(Protocol):
     @property
     def flushed_phy_offset(self) -> int:
         """End of the part of the log that is on disk."""
+        ...
+
+    @property
+    def kept_phy_offset(self) -> int:
+        """End of the log that stays: on disk, and not cut when another replica is elected."""
         ...
 
     def flush_log(self) -> bool:

@@ -531,6 +531,11 @@ class MessageStore:
         return self._offsets.flushed
 
     @property
+    def kept_phy_offset(self) -> int:
+        """End of the log that stays: on disk, and not cut when another replica is elected."""
+        return self._offsets.kept
+
+    @property
     def dispatch_behind_bytes(self) -> int:
         """Appended bytes that consumers cannot read yet."""
         offsets = self._offsets

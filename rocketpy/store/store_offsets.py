@@ -71,6 +71,7 @@ class StoreOffsets:
         acknowledged: end of the log for which waiting callbacks have succeeded; `NO_BOUND` if
             appended records are acknowledged at once. Its messages are dispatched.
         on_shown: called with the start of the messages that are no longer held back.
+        may_be_cut: whether the log may be cut at `confirmed`, because another replica is elected.
         on_visible: called with `visible` after it moved, before waiting callbacks are called.
         on_wait: called when a callback waits for a larger offset, to request a flush.
         on_replica_wait: called at the same time, to send the log to replicas soon.
@@ -91,6 +92,7 @@ class StoreOffsets:
         "dispatched_ms",
         "flushed",
         "held_from",
+        "may_be_cut",
         "on_replica_wait",
         "on_shown",
         "on_visible",
@@ -121,6 +123,7 @@ class StoreOffsets:
         self.held_from: int = NO_BOUND
         self.visible_bound: int = 0 if asks_flush else NO_BOUND
         self.acknowledged: int = self.visible_bound
+        self.may_be_cut: bool = False
         self.on_visible: Callable[[int], None] = _ignore
         self.on_shown: Callable[[int], None] = _ignore
         self.on_wait: Callable[[], None] = _nothing
@@ -130,6 +133,11 @@ class StoreOffsets:
     def visible(self) -> int:
         """End of the messages that consumers may read."""
         return min(self.appended, self.visible_bound)
+
+    @property
+    def kept(self) -> int:
+        """End of the part of the log that this broker's progress with messages may rely on."""
+        return min(self.flushed, self.confirmed) if self.may_be_cut else self.flushed
 
     @property
     def dirty_bytes(self) -> int:

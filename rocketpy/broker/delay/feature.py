@@ -67,7 +67,7 @@ def build_delay(
         clock,
         interval_ms=settings.flush_interval_ms,
         version_step=settings.version_step,
-        flushed_phy_offset=lambda: store.flushed_phy_offset,
+        kept_phy_offset=lambda: store.kept_phy_offset,
         flush_log=store.flush_log,
     )
     delivery = DelayDelivery(

@@ -1,7 +1,8 @@
 """Progress of the delay levels: delayOffset.json, written every 10 s.
 
-An offset enters the file after everything delivered before it is on disk. A kill or a power cut
-therefore loses no message; messages delivered since the last write are delivered again.
+An offset enters the file after everything delivered before it is on disk, and in a group with a
+controller on the replicas. A kill, a power cut or an election therefore loses no message; messages
+delivered since the last write are delivered again.
 
 Source: ScheduleMessageService (load, persist, correctDelayOffset) (5.4.0).
 """
@@ -31,7 +32,7 @@ class DelayOffsets:
         clock: time.
         interval_ms: pause between two writes.
         version_step: number of deliveries that increment the version.
-        flushed_phy_offset: returns the end of the commit log on disk.
+        kept_phy_offset: returns the end of the commit log that stays.
         flush_log: flushes the commit log before the last write.
     """
 
@@ -44,14 +45,14 @@ class DelayOffsets:
         *,
         interval_ms: int,
         version_step: int,
-        flushed_phy_offset: Callable[[], int],
+        kept_phy_offset: Callable[[], int],
         flush_log: Callable[[], object],
     ) -> None:
         self.interval_ms = interval_ms
         self.version_step = version_step
         self._file = file
         self._clock = clock
-        self._flushed = flushed_phy_offset
+        self._kept = kept_phy_offset
         self._flush_log = flush_log
         self._lock = threading.Lock()
         self._version = DataVersion(clock.time_ms())
@@ -69,7 +70,7 @@ class DelayOffsets:
                 if not 1 <= level <= _MAX_LEVEL or offset < 0:
                     _log.error("delayOffset.json entry skipped", level=key, offset=entry)
                     continue
-                self._levels[level] = DurableProgress(offset, self._flushed)
+                self._levels[level] = DurableProgress(offset, self._kept)
                 self._written[level] = offset
             self._version.load(value.get("dataVersion"))
 
@@ -84,7 +85,7 @@ class DelayOffsets:
         with self._lock:
             found = self._levels.get(level)
             if found is None:
-                found = self._levels[level] = DurableProgress(0, self._flushed)
+                found = self._levels[level] = DurableProgress(0, self._kept)
             return found
 
     def follow(self, levels: Mapping[int, int]) -> None:

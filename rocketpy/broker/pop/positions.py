@@ -176,7 +176,7 @@ class PopPositions:
 
     def commit_flushed(self) -> None:
         """Commit the positions that need no check point, or have it on disk."""
-        flushed = self._store.flushed_phy_offset
+        flushed = self._store.kept_phy_offset
         for queue, ahead in list(self._ahead.items()):
             with self._lock:
                 self._commit_flushed_of(queue, ahead, flushed)

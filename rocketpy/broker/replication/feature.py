@@ -289,6 +289,8 @@ class Replication:
     def _build_server(self, *, waits: bool) -> HaServer:
         needs = self._needs
         needs.store.replicas.timeout_ms = _answer_ms(needs.config.slave_timeout)
+        if needs.membership is not None:
+            needs.store.replicas.let_cut()
         return HaServer(
             needs.config,
             identity=self._pair,

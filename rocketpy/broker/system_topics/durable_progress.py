@@ -1,9 +1,11 @@
 """Progress of a reader that stores messages again: its position, and the durable part of it.
 
 A delay level or the timer delivers a message by storing a new one. Before the new one is on disk,
-the stored progress must not advance beyond the old one: a power cut would lose both. So there are
-two positions: where the reader continues, and a durable one before which everything that the reader
-stored is on disk. Only the durable position is written to files.
+the stored progress must not advance beyond the old one: a power cut would lose both. In a group
+with a controller the same holds until the replicas have it: the log of a lost master is cut, and
+this broker may be elected again. So there are two positions: where the reader continues, and a
+durable one before which everything that the reader stored stays. Only the durable position is
+written to files.
 """
 
 import threading
@@ -20,14 +22,14 @@ class DurableProgress:
 
     Args:
         position: where the reader starts.
-        flushed_phy_offset: returns the end of the commit log on disk.
+        kept_phy_offset: returns the end of the commit log that stays.
     """
 
-    __slots__ = ("_durable", "_flushed", "_lock", "_waiting", "position")
+    __slots__ = ("_durable", "_kept", "_lock", "_waiting", "position")
 
-    def __init__(self, position: int, flushed_phy_offset: Callable[[], int]) -> None:
+    def __init__(self, position: int, kept_phy_offset: Callable[[], int]) -> None:
         self.position: int = position
-        self._flushed = flushed_phy_offset
+        self._kept = kept_phy_offset
         self._lock = threading.Lock()
         self._durable = position
         self._waiting: deque[tuple[int, int]] = deque()
@@ -64,9 +66,9 @@ class DurableProgress:
 
     @property
     def durable(self) -> int:
-        """Position up to which everything stored is on disk."""
+        """Position up to which everything stored stays."""
         with self._lock:
-            flushed, waiting = self._flushed(), self._waiting
-            while waiting and waiting[0][1] <= flushed:
+            kept, waiting = self._kept(), self._waiting
+            while waiting and waiting[0][1] <= kept:
                 self._durable = waiting.popleft()[0]
             return self._durable

@@ -113,8 +113,8 @@ class TimerService:
         self._counts = counts
         self._clock = clock
         self._queue = SystemQueue(store, TIMER_TOPIC, 0)
-        self._offsets = DurableProgress(0, lambda: store.flushed_phy_offset)
-        self._slots = DurableProgress(0, lambda: store.flushed_phy_offset)
+        self._offsets = DurableProgress(0, lambda: store.kept_phy_offset)
+        self._slots = DurableProgress(0, lambda: store.kept_phy_offset)
         self._reader: SlotReader | None = None
         self._done: deque[int] = deque()
         self._redo_before = 0

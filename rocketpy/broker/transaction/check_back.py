@@ -195,6 +195,7 @@ class CheckBack:
         first_stored: returns when a half was first stored.
         reserved_ms: returns the retention time; older halves are abandoned.
         flushed_phy_offset: returns the end of the commit log on disk.
+        kept_phy_offset: returns the end of the commit log that stays.
         max_phy_offset: returns the end of the commit log.
         flush_log: flushes the commit log; called at the end.
         config: the broker's settings; see `configure`.
@@ -217,6 +218,7 @@ class CheckBack:
         first_stored: FirstStored,
         reserved_ms: Callable[[], int],
         flushed_phy_offset: Callable[[], int],
+        kept_phy_offset: Callable[[], int],
         max_phy_offset: Callable[[], int],
         flush_log: Callable[[], object],
         config: BrokerConfig,
@@ -235,7 +237,8 @@ class CheckBack:
         self._config = config
         self._clock = clock
         self._position = 0
-        self._progress = DurableProgress(0, flushed_phy_offset)
+        self._progress = DurableProgress(0, kept_phy_offset)
+        self._kept_phy_offset = kept_phy_offset
         self._flushed_phy_offset = flushed_phy_offset
         self._max_phy_offset = max_phy_offset
         self._flush_log = flush_log
@@ -265,7 +268,7 @@ class CheckBack:
         """Store everything known about decided halves, and commit the progress."""
         self._ops.flush()
         self._flush_log()
-        self._ops.save(self._flushed_phy_offset())
+        self._ops.save(self._kept_phy_offset())
         self._commit_progress()
 
     def step(self, now_ms: int) -> int:

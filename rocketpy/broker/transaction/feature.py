@@ -94,6 +94,7 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
         first_stored=lambda place: store.store_time_ms(TRANS_HALF_TOPIC, 0, place),
         reserved_ms=lambda: configs.store.file_reserved_time * _HOUR_MS,
         flushed_phy_offset=lambda: store.flushed_phy_offset,
+        kept_phy_offset=lambda: store.kept_phy_offset,
         max_phy_offset=lambda: store.max_phy_offset,
         flush_log=store.flush_log,
         config=config,

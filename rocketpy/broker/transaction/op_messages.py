@@ -152,17 +152,17 @@ class OpMessages:
             self._pending_ends = [0] * len(self._pending)
             self._pending_bytes = sum(len(str(half)) + 1 for half in self._pending)
 
-    def save(self, flushed_phy_offset: int) -> None:
+    def save(self, kept_phy_offset: int) -> None:
         """Write pending halves that are on disk with everything stored for them; at the end.
 
         Args:
-            flushed_phy_offset: end of the commit log on disk.
+            kept_phy_offset: end of the commit log that stays.
 
         Raises:
             StoreError: the file cannot be written.
         """
         pending = zip(self._pending, self._pending_ends, strict=True)
-        halves = [half for half, end in pending if end <= flushed_phy_offset]
+        halves = [half for half, end in pending if end <= kept_phy_offset]
         if halves or self._is_in_file:
             self._file.save({"halves": halves})
             self._is_in_file = bool(halves)

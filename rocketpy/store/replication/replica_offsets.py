@@ -42,6 +42,14 @@ class ReplicaOffsets:
         confirmed = self._offsets.confirmed
         return None if confirmed == NO_BOUND else confirmed
 
+    def let_cut(self) -> None:
+        """Note that a controller may make another replica the master, and this log be cut then.
+
+        What is behind `confirmed` is lost by that. Progress of the broker's own services therefore
+        counts up to there only (`MessageStore.kept_phy_offset`).
+        """
+        self._offsets.may_be_cut = True
+
     @property
     def released(self) -> int:
         """End of the unconfirmed messages that consumers may read."""

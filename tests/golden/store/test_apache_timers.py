@@ -120,7 +120,7 @@ def test_delay_offsets_of_apache_are_loaded(root: Path) -> None:
         SimClock(),
         interval_ms=10_000,
         version_step=200,
-        flushed_phy_offset=lambda: 1 << 40,
+        kept_phy_offset=lambda: 1 << 40,
         flush_log=lambda: True,
     )
     offsets.load()

@@ -138,7 +138,7 @@ def events_of(
         identifier = next_id(group) if flag else number
         return [*apply_id(groups, CLUSTER, NAME, identifier, f"h:{number + 1};1", 9).events]
     if kind == "register":
-        return [*register(group, CLUSTER, NAME, number, f"h{number}:7").events]
+        return [*register(group, CLUSTER, NAME, number, f"h{number}:7", lambda _: flag).events]
     if group is None:
         return []
     if kind == "alter":

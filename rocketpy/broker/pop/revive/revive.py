@@ -496,7 +496,7 @@ class ReviveQueue:
 
     def _commit(self) -> None:
         """Commit the last offset up to which all redelivered messages are on disk."""
-        flushed = self._store.flushed_phy_offset
+        flushed = self._store.kept_phy_offset
         before, offset = self._last_done, self._last_done
         while self._done and self._done[0].phy_end <= flushed:
             offset = max(offset, self._done.popleft().revive_offset)

@@ -55,7 +55,7 @@ class Kit:
             self.clock,
             interval_ms=10_000,
             version_step=200,
-            flushed_phy_offset=lambda: self.store.flushed_phy_offset,
+            kept_phy_offset=lambda: self.store.flushed_phy_offset,
             flush_log=self.store.flush_log,
         )
         self.offsets.load()

@@ -16,7 +16,7 @@ class Kit:
             self.clock,
             interval_ms=10_000,
             version_step=200,
-            flushed_phy_offset=lambda: self.flushed,
+            kept_phy_offset=lambda: self.flushed,
             flush_log=self.flush_log,
         )
         self.offsets.load()

@@ -17,6 +17,10 @@ class Store:
     ends = 5, 20
     recent = False
 
+    @property
+    def kept_phy_offset(self) -> int:
+        return self.flushed_phy_offset
+
     def flush_log(self) -> bool:
         self.flushed_phy_offset = 1_000
         return True

@@ -99,6 +99,7 @@ class Kit:
             first_stored=lambda place: store.store_time_ms(TRANS_HALF_TOPIC, 0, place),
             reserved_ms=lambda: 72 * 3_600_000,
             flushed_phy_offset=lambda: store.flushed_phy_offset,
+            kept_phy_offset=lambda: store.flushed_phy_offset,
             max_phy_offset=lambda: store.max_phy_offset,
             flush_log=store.flush_log,
             config=config,

@@ -106,6 +106,10 @@ class Kit:
         return self.clock.now_ms - self.behind_ms
 
     @property
+    def kept_phy_offset(self) -> int:
+        return self.flushed_phy_offset
+
+    @property
     def max_phy_offset(self) -> int:
         return max(self.reviver.phy_end, len(self.queue.messages) * 5)
 

@@ -1,0 +1,211 @@
+"""Single scenes of a group with a controller that its seeds reach too seldom."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from rocketpy.broker.delay.delivery import DelayDelivery
+from rocketpy.errors import RocketPyError
+from rocketpy.proto.headers.send import SendMessageRequestHeader
+from rocketpy.proto.record.message import decode_message
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import make_request
+from rocketpy.remoting.client import RemotingClient
+from rocketpy.remoting.config import RemotingClientConfig
+from rocketpy.runtime.logs import through_logging
+from rocketpy.store.files.store_files import StoreFiles
+from rocketpy.store.results import GetMessageStatus
+from rocketpy.testing.sim_loop import LoopClock, SimLoop
+from tests.simulation.group_node import ROOT, ControllerMachine, GroupNode
+from tests.simulation.group_world import TOPIC, GroupWorld
+
+_NO_ANSWER = -1
+_CALL_MS = 4_000
+_WAIT_S = 100.0
+
+
+class Scene(GroupWorld):
+    """Group without random faults."""
+
+    async def begin(self) -> tuple[GroupNode, GroupNode, GroupNode]:
+        """Start everything; return the master and the others."""
+        await self.controller.start()
+        for each in self.nodes:
+            await each.start()
+        await self._until_healed()
+        master = self._master
+        one, two = (each for each in self.nodes if each is not master)
+        return master, one, two
+
+    async def healed(self) -> None:
+        await self._until_healed()
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        ends_s = self.loop.time() + _WAIT_S
+        while not condition():
+            assert self.loop.time() < ends_s, what
+            await asyncio.sleep(0.05)
+
+    async def in_set(self, node: GroupNode, count: int) -> None:
+        """Wait until a replica is the master of a set of this size."""
+        await self.until(lambda: len(self.members(node)) == count, f"a set of {count}")
+
+    def members(self, node: GroupNode) -> frozenset[int]:
+        mastership = node.node.mastership if node.is_master and node.node else None
+        return frozenset() if mastership is None else mastership.members
+
+    def isolate(self, node: GroupNode) -> None:
+        """Part a replica from all but the first sender."""
+        alone = [node.host.name, "10.0.1.1"]
+        self.network.partition(alone, [each for each in self._hosts if each not in alone])
+
+    async def send(self, node: GroupNode, number: int, *, level: int = 0, sender: int = 1) -> int:
+        """Send a message, and return the response code."""
+        client = RemotingClient(
+            RemotingClientConfig(),
+            clock=LoopClock(self.loop),
+            rng=random.Random(1),
+            network=self.network.host(f"10.0.1.{sender}"),
+        )
+        header = SendMessageRequestHeader(
+            producer_group="p", topic=TOPIC, default_topic="TBW102", default_topic_queue_nums=1,
+            queue_id=0, sys_flag=0, born_timestamp=1, flag=0,
+            properties=f"DELAY\x01{level}\x02" if level else "",
+        )  # fmt: skip
+        request = make_request(RequestCode.SEND_MESSAGE, header.to_ext(), b"%d" % number)
+        try:
+            return (await client.invoke(node.address, request, _CALL_MS)).code
+        except RocketPyError:
+            return _NO_ANSWER
+        finally:
+            await client.close()
+
+    async def acknowledged(self, node: GroupNode, number: int, *, level: int = 0) -> None:
+        """Send a message until it is acknowledged."""
+        ends_s = self.loop.time() + _WAIT_S
+        while await self.send(node, number, level=level, sender=2) != ResponseCode.SUCCESS:
+            assert self.loop.time() < ends_s, "no message is acknowledged"
+            await asyncio.sleep(0.1)
+
+    @staticmethod
+    def numbers(node: GroupNode) -> list[int]:
+        """Return the messages that consumers of a replica see."""
+        store, offset, numbers = node.store, 0, list[int]()
+        assert store is not None
+        while True:
+            result = store.get_message(TOPIC, 0, offset, 32, 1 << 20)
+            if result.status is not GetMessageStatus.FOUND:
+                return numbers
+            numbers += [int(decode_message(bytes(each)).body) for each in result.buffers]
+            offset = result.next_begin_offset
+
+
+def play(course: Callable[[Scene], Awaitable[None]], seed: int = 2) -> None:
+    """Run a scene."""
+    loop = SimLoop(seed)  # type: ignore[abstract]  # sockets and signals stay abstract on purpose
+
+    async def main() -> None:
+        scene = Scene(loop, seed)
+        async with asyncio.timeout(24 * 3_600.0):
+            await course(scene)
+
+    with through_logging():
+        try:
+            loop.run_until_complete(main())
+        finally:
+            loop.end_tasks()
+            loop.close()
+
+
+def _paths(files: StoreFiles, directory: Path) -> list[Path]:
+    paths = [directory / each for each in files.list_files(directory)]
+    for each in files.list_directories(directory):
+        paths += _paths(files, directory / each)
+    return paths
+
+
+async def _restart_without_epochs(scene: Scene, controller: ControllerMachine) -> None:
+    """Start the group as one whose log was begun without a controller."""
+    for each in scene.nodes:
+        await each.stop()
+        for name in ("brokerIdentity", "epochFileCheckpoint", "epochFileCheckpoint.bak"):
+            each.files.remove(ROOT / name)
+    controller.kill()
+    controller.files.remove(Path("/controller/controller.log"))
+    await controller.start()
+    for each in scene.nodes:
+        await each.start()
+    await scene.healed()
+
+
+def test_first_master_of_an_old_log_that_is_replaced_at_once_joins_again() -> None:
+    async def course(scene: Scene) -> None:
+        master, *_ = await scene.begin()
+        await scene.acknowledged(master, 0)
+        await _restart_without_epochs(scene, scene.controller)
+        first = next(each for each in scene.nodes if each.is_master)
+        scene.isolate(first)
+        assert await scene.send(first, 1) == ResponseCode.FLUSH_SLAVE_TIMEOUT
+        others = [each for each in scene.nodes if each is not first]
+        await scene.until(lambda: any(each.is_master for each in others), "another master")
+        scene.network.heal()
+        await scene.healed()
+        assert [scene.numbers(each) for each in scene.nodes] == [[0], [0], [0]]
+
+    play(course)
+
+
+def test_copy_of_a_replica_does_not_take_its_place() -> None:
+    """A machine was cloned: what the copy lacks would be lost with the master."""
+
+    async def course(scene: Scene) -> None:
+        master, replica, third = await scene.begin()
+        await third.stop()
+        await scene.in_set(master, 2)
+        await replica.stop()
+        copy = GroupNode(scene, 9)
+        for path in _paths(replica.files, ROOT):
+            copy.files.make_directories(path.parent)
+            copy.files.write_bytes(path, replica.files.read_bytes(path))
+        await replica.start()
+        await scene.until(lambda: replica.is_settled, "the replica runs")
+        await scene.acknowledged(master, 0)
+        await scene.in_set(master, 2)
+        await copy.start()
+        await asyncio.sleep(5.0)
+        await scene.acknowledged(master, 1)
+        master.kill()
+        await scene.until(lambda: replica.is_master, "the replica is elected")
+        await asyncio.sleep(5.0)
+        assert not copy.is_master
+        assert scene.numbers(replica) == [0, 1]
+
+    play(course)
+
+
+def test_delayed_message_whose_delivery_was_cut_is_delivered_by_the_same_replica_again() -> None:
+    """The isolated master delivers; the next one does not get to it before it is lost."""
+
+    async def course(scene: Scene) -> None:
+        master, other, third = await scene.begin()
+        await scene.acknowledged(master, 0)
+        await third.stop()
+        await scene.in_set(master, 2)
+        await scene.acknowledged(master, 1, level=3)
+        await asyncio.sleep(9.0)
+        scene.isolate(master)
+        await scene.until(lambda: other.is_master, "another master")
+        assert other.node is not None
+        assert other.node.broker is not None
+        features = other.node.broker.parts.features
+        delivery = next(each for each in features if each.name == "delay").loop_services[0]
+        assert isinstance(delivery, DelayDelivery)
+        delivery._levels = ()  # it has much to do
+        scene.network.heal()
+        await scene.in_set(other, 2)
+        other.kill()
+        await scene.until(lambda: master.is_master, "the first master again")
+        await scene.until(lambda: scene.numbers(master) == [0, 1], "message 1 is delivered")
+
+    play(course)
