@@ -264,18 +264,9 @@ class MessageStore:
         return self._writer.put_batch(batch)
 
     def append_raw(self, phy_offset: int, data: bytes | memoryview) -> int:
-        """Append a part of another store's log exactly at the end of this one; see `replica`.
+        """Append a part of another store's log exactly at the end of this one.
 
-        Args:
-            phy_offset: its physical offset there.
-            data: records and blanks; the last one may be incomplete.
-
-        Returns:
-            The offset of the next part.
-
-        Raises:
-            StoreReadOnlyError, LogGapError, StoreFormatError, DiskFullError, ResourceShortError:
-                see `replica`.
+        Arguments, result and errors are those of `ReplicaWriter.append_raw`.
         """
         return self._parts.replica.append_raw(phy_offset, data)
 

@@ -30,6 +30,10 @@ class ReplicaOffsets(Protocol):
         """Report that enough replicas have the log up to an offset."""
         ...
 
+    def let_cut(self) -> None:
+        """Note that the log may be cut behind `confirmed`, when another replica is elected."""
+        ...
+
     def release(self, phy_offset: int) -> None:
         """Let consumers read messages that were not confirmed in time."""
         ...

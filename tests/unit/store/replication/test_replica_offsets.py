@@ -45,6 +45,22 @@ def test_message_waits_for_replicas_before_response_and_consumers() -> None:
     assert master.store.is_confirmed(end)
 
 
+def test_log_that_may_be_cut_is_kept_up_to_the_confirmed_end_on_disk() -> None:
+    master = Master()
+    end = master.send(b"a")
+    assert master.store.flush_log()
+    assert master.store.kept_phy_offset == end, "no controller elects another master"
+    master.store.replicas.let_cut()
+    assert master.store.kept_phy_offset == 0
+    master.store.replicas.confirm(end)
+    later = master.send(b"b")
+    assert master.store.kept_phy_offset == end
+    master.store.replicas.confirm(later)
+    assert master.store.kept_phy_offset == end, "not on disk"
+    assert master.store.flush_log()
+    assert master.store.kept_phy_offset == later
+
+
 def test_message_with_sync_flush_waits_for_both() -> None:
     for first in ("disk", "replica"):
         master = Master(flush_disk_type="SYNC_FLUSH")
