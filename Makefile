@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark ready peers gcc jdk go demo demo-spark demo-ha test test-spark test-spark-programs test-java-clients test-interop test-all check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-pairs bench-ceiling bench-spark bench-sdk flames test-long test-kills test-replication test-failover fmt lint types layers public-api stubs docs clean
+.PHONY: help setup setup-spark ready peers gcc jdk go etcd demo demo-spark demo-ha test test-spark test-spark-programs test-java-clients test-interop test-all check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-pairs bench-ceiling bench-spark bench-sdk flames test-long test-kills test-replication test-failover fmt lint types layers public-api stubs docs clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,10 +34,10 @@ $(SPARK_STAMP): pyproject.toml hatch_build.py scripts/setup.sh $(COMPILED)
 	@PYTHON=$(PYTHON) VENV=$(VENV) EXTRAS=spark-connect,charts sh scripts/setup.sh
 	@touch $(STAMP) $@
 
-ready: gcc ## all that the tests need: PySpark's environment, JDK, Go, Apache's jars
+ready: gcc ## all that the tests need: PySpark's environment, JDK, Go, etcd, Apache's jars
 	@$(MAKE) --no-print-directory -j2 setup-spark peers
 
-peers: jdk go
+peers: jdk go etcd
 	@bash tests/peer/peer.sh fetch
 
 gcc: ## a C compiler, through apt when absent (it compiles hot paths)
@@ -45,6 +45,9 @@ gcc: ## a C compiler, through apt when absent (it compiles hot paths)
 
 go: ## Go, through apt when absent (its official client needs it)
 	@sh scripts/ensure_go.sh
+
+etcd: ## etcd, unpacked from Debian's packages when absent (controllers share their state in it)
+	@sh scripts/ensure_etcd.sh
 
 jdk: ## JDK and Maven, through apt when absent (the official clients need them)
 	@sh scripts/ensure_jdk.sh

@@ -2,13 +2,12 @@
 
 Each service gets a loopback address of its own in the place of its container, a directory in the
 place of its volume, and a free port for each of its ports; secrets are files of the directory.
-Commands, environments and health checks are those of the file with these replaced. `etcd` is the
-one in PATH, or named by the variable ETCD with `etcdctl` beside it.
+Commands, environments and health checks are those of the file with these replaced. etcd is that of
+tests/etcd.py.
 """
 
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,6 +21,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # has no stubs
 
+from tests.etcd import etcd_program
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[3]
@@ -40,10 +40,7 @@ def load() -> dict[str, Any]:
 
 def program(name: str) -> str | None:
     """Return the path of a program of a service; None for etcd's where there is no etcd."""
-    if not name.startswith("etcd"):
-        return str(BIN / name)
-    etcd = os.environ.get("ETCD")
-    return shutil.which(name) if etcd is None else shutil.which(name, path=str(Path(etcd).parent))
+    return etcd_program(name) if name.startswith("etcd") else str(BIN / name)
 
 
 def has_etcd() -> bool:

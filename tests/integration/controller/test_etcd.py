@@ -1,12 +1,10 @@
 """Two controllers with a real etcd: one leads, the other one takes over when it is killed.
 
-Runs where `etcd` is in PATH, or named by the variable ETCD.
+Skipped without etcd; see tests/etcd.py.
 """
 
 import asyncio
-import os
 import random
-import shutil
 import signal
 import subprocess
 import time
@@ -25,6 +23,7 @@ from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.runtime.clock import SystemClock
+from tests.etcd import etcd_program
 from tests.integration.broker.pair import until
 from tests.integration.client.daemons import Daemon
 from tests.ports import free_port
@@ -36,9 +35,9 @@ NAMES = {"clusterName": "c1", "brokerName": "broker-a"}
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the address of an etcd that runs for these tests."""
-    program = os.environ.get("ETCD") or shutil.which("etcd")
+    program = etcd_program("etcd")
     if program is None:
-        pytest.skip("needs etcd in PATH, or its path in ETCD")
+        pytest.skip("needs etcd (make etcd)")
     directory = tmp_path_factory.mktemp("etcd")
     clients, peers = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
     words = [
@@ -154,6 +153,12 @@ async def test_killed_leader_is_followed_by_the_other_controller(controllers: Co
     assert applied_id.code == 0, applied_id.remark
     refused = await controllers.ask(other, RequestCode.CONTROLLER_GET_NEXT_BROKER_ID)
     assert refused.code == ResponseCode.CONTROLLER_NOT_LEADER
+
+    async def is_named() -> bool:
+        named = await controllers.ask(other, RequestCode.CONTROLLER_GET_METADATA_INFO)
+        return "controllerLeaderAddress" in named.ext_fields
+
+    await until(is_named, "the other one knows the leader")
     named = await controllers.ask(other, RequestCode.CONTROLLER_GET_METADATA_INFO)
     assert named.ext_fields["controllerLeaderAddress"] == controllers.addresses[first]
     assert named.ext_fields["isLeader"] == "false"
