@@ -53,7 +53,12 @@ from rocketpy.broker.replication.feature import (
     ReplicationNeeds,
     ReplicationSettings,
 )
-from rocketpy.broker.replication.metadata_sync import MetadataSync, SlaveTables
+from rocketpy.broker.replication.metadata_sync import (
+    ELECTABLE_NAMES_MS,
+    INTERVAL_MS,
+    MetadataSync,
+    SlaveTables,
+)
 from rocketpy.broker.replication.offset_handback import SlaveCommits
 from rocketpy.broker.stats.broker_stats import BrokerStats
 from rocketpy.broker.stats.message_counter import MessageCounter
@@ -363,6 +368,7 @@ class BrokerParts:
             self.slave_commits,
             clock=self.clock,
             lost=self.name_servers.register_soon,
+            names_ms=ELECTABLE_NAMES_MS if self.replication.has_controller else INTERVAL_MS,
         )
 
     def _build_features(

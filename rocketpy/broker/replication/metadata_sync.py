@@ -48,6 +48,8 @@ from rocketpy.store.timer.checkpoint import TimerMarks
 _log = structlog.get_logger(__name__)
 
 INTERVAL_MS: Final = 3_000
+ELECTABLE_NAMES_MS: Final = 500
+"""Pause between two requests for topics and groups, of a slave that may be elected at any time."""
 _LONGEST_MS: Final = 30_000
 _FIRST_ASK_MS: Final = 100
 """Pause between a message of an unknown topic and the request of the table; doubled each time.
@@ -129,6 +131,7 @@ class MetadataSync:
         commits: offsets that were committed here, which go to the master.
         clock: time.
         lost: called when the master ceases to answer, for its address may have changed.
+        names_ms: pause between two requests for topics and groups.
     """
 
     def __init__(
@@ -140,6 +143,7 @@ class MetadataSync:
         *,
         clock: Clock,
         lost: Callable[[], None] = lambda: None,
+        names_ms: int = INTERVAL_MS,
     ) -> None:
         self._client = client
         self._master = master
@@ -148,6 +152,7 @@ class MetadataSync:
         self._handback = OffsetHandback(commits)
         self._clock = clock
         self._lost = lost
+        self._names_ms = names_ms
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._noticed = asyncio.Event()
@@ -187,16 +192,21 @@ class MetadataSync:
             await self._pause(max(INTERVAL_MS, min(took_ms, _LONGEST_MS)))
 
     async def _pause(self, pause_ms: int) -> None:
-        """Wait for the next round; meanwhile fetch topics when the log has an unknown one."""
+        """Wait for the next round; meanwhile fetch topics when the log has an unknown one.
+
+        Where a controller may elect this slave, they are fetched regularly as well.
+        """
         end_ms, ask_ms = self._clock.monotonic_ms() + pause_ms, _FIRST_ASK_MS
         while (left_ms := end_ms - self._clock.monotonic_ms()) > 0:
             try:
-                async with asyncio.timeout(left_ms / 1_000):
+                async with asyncio.timeout(min(left_ms, self._names_ms) / 1_000):
                     await self._noticed.wait()
                     await asyncio.sleep(ask_ms / 1_000)
             except TimeoutError:
-                return
-            ask_ms *= 2
+                if left_ms <= self._names_ms:
+                    return
+            else:
+                ask_ms *= 2
             await self.follow_names_once()
 
     def notice(self, topic: str) -> None:

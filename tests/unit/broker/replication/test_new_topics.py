@@ -9,6 +9,7 @@ from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.store.results import PutMessage
+from rocketpy.testing.sim_loop import LoopClock, SimLoop, pass_time
 from tests.unit.broker.replication.slave_kit import Pair, parts
 from tests.unit.broker.test_broker import Kit
 
@@ -209,6 +210,27 @@ async def test_slave_message_of_an_unknown_topic_fetches_the_table_at_once(
         assert set(pair.master.codes()) == {21, 201, 907}
     finally:
         await pair.sync.stop()
+
+
+@pytest.mark.parametrize(("names_ms", "count"), [(500, 6), (3_000, 1)])
+def test_slave_that_may_be_elected_follows_topics_between_its_rounds(
+    names_ms: int, count: int
+) -> None:
+    loop = SimLoop(1)  # type: ignore[abstract]  # sockets and signals stay abstract on purpose
+
+    async def main() -> int:
+        pair = Pair()
+        pair.sync._clock, pair.sync._names_ms = LoopClock(loop), names_ms
+        pair.sync.start()
+        await pass_time(3.2)
+        await pair.sync.stop()
+        return pair.master.codes().count(RequestCode.GET_ALL_TOPIC_CONFIG)
+
+    try:
+        assert loop.run_until_complete(main()) > count
+    finally:
+        loop.end_tasks()
+        loop.close()
 
 
 async def test_slave_old_message_of_an_unknown_topic_fetches_nothing() -> None:
