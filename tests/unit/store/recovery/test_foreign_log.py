@@ -107,3 +107,22 @@ def test_log_that_lost_most_of_its_files_is_not_another_one() -> None:
         kit.files.remove(LOG / name)
     kit.files.remove(Path("/store/checkpoint"))  # as the error about missing files says
     assert 0 < kit.open().max_offset("T0", 0) < 150
+
+
+def test_light_queues_of_apache_are_not_compared() -> None:
+    kit = stored(short)
+    queues = Path("/store/consumequeue")
+    for number in range(40):
+        light = queues / f"%LMQ%{number}" / "0"
+        kit.files.make_directories(light)
+        for name in kit.files.list_files(queues / "T0" / "0"):
+            kit.files.write_bytes(light / name, kit.files.read_bytes(queues / "T0" / "0" / name))
+    store = kit.open()
+    assert [store.max_offset(f"T{each}", 0) for each in range(2)] == [150, 150]
+
+
+def test_log_of_another_store_with_many_queues_is_refused() -> None:
+    kit = stored(short, 700, topics=70)
+    put_log(kit, stored(longer, 700, topics=70))
+    with pytest.raises(StoreFormatError, match="the log of another store"):
+        kit.open()
