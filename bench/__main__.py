@@ -17,6 +17,7 @@ from pathlib import Path
 from bench import further
 from bench.driver import Drivers
 from bench.further.findings import Further
+from bench.groups import GROUPS, start_apache_group, start_rocketpy_group
 from bench.pairs import PAIRS, Pair, catch_up, start_apache_pair, start_rocketpy_pair
 from bench.processes import (
     PEER,
@@ -103,9 +104,12 @@ def _starters(
         raise SystemExit("the compiled modules are missing or older than their sources: make setup")
     ours = [*defines, *opts.defines]
     if opts.pairs:
+        has_controller = "enableControllerMode=true" in defines
+        start_ours = start_rocketpy_group if has_controller else start_rocketpy_pair
+        start_theirs = start_apache_group if has_controller else start_apache_pair
         return {
-            "rocketpy": lambda: start_rocketpy_pair(scratch / "rocketpy", ours),
-            "apache": lambda: start_apache_pair(scratch / "apache", opts.heap, defines),
+            "rocketpy": lambda: start_ours(scratch / "rocketpy", ours),
+            "apache": lambda: start_theirs(scratch / "apache", opts.heap, defines),
         }
     starters: dict[str, Callable[[], Side]] = {
         "rocketpy": lambda: start_rocketpy(scratch / "rocketpy", ours)
@@ -179,7 +183,7 @@ def run_group(
             run.idle_mib[side.name] = sum(side.idle_rss_mib.values())
             run.rss_after_mib[side.name] = sum(side.rss_mib().values())
             run.sends[side.name] = side.sends
-            if isinstance(side, Pair):
+            if isinstance(side, Pair) and side.start_slave is not None:
                 run.catch_ups.append(catch_up(side))
         return run
     finally:
@@ -221,7 +225,7 @@ def run_rows(opts: argparse.Namespace, scratch: Path, drivers: Drivers) -> Run:
     """Run the selected rows, grouped by settings."""
     load = f"{os.getloadavg()[0]:.1f}"
     began_s = time.monotonic()
-    rows = FEATURES if opts.features else PAIRS if opts.pairs else WORKLOADS
+    rows = FEATURES if opts.features else (*PAIRS, *GROUPS) if opts.pairs else WORKLOADS
     workloads = chosen(rows, opts.rows)
     if opts.ceiling:
         workloads = [w for w in workloads if w.args[0] == "send" and not w.java_options]
@@ -256,7 +260,7 @@ def main() -> int:
         rows: Sequence[Workload | Further] = (
             further.ROWS if opts.further else FEATURES if opts.features else WORKLOADS
         )
-        rows = PAIRS if opts.pairs else rows
+        rows = (*PAIRS, *GROUPS) if opts.pairs else rows
         print("\n".join(f"{each.key:12} {each.name}" for each in rows))
         return 0
     end_on_sigterm()

@@ -15,7 +15,7 @@ from bench.processes import Side, start_apache, start_rocketpy
 from bench.workloads import Goal, Workload
 from tests.ports import free_port
 
-__all__ = ["PAIRS", "Pair", "catch_up", "start_apache_pair", "start_rocketpy_pair"]
+__all__ = ["PAIRS", "Pair", "catch_up", "ends_of", "start_apache_pair", "start_rocketpy_pair"]
 
 _SYNC = ("brokerRole=SYNC_MASTER", "inSyncReplicas=2")
 _ASYNC = ("brokerRole=ASYNC_MASTER",)
@@ -56,17 +56,17 @@ class Pair(Side):
     """Running master and slave; the processor time is that of both.
 
     Attributes:
-        parts: both sides, the master first.
-        start_slave: starts the slave again on its directory.
+        parts: all sides in the order of their starts.
+        start_slave: starts the slave again on its directory; None where it is not emptied.
         slave_store: store directory of the slave.
     """
 
     parts: list[Side]
-    start_slave: Callable[[], Side]
-    slave_store: Path
+    start_slave: Callable[[], Side] | None = None
+    slave_store: Path = Path()
 
     def stop(self) -> None:
-        """Stop both, the slave first."""
+        """Stop all, the last one first."""
         for each in reversed(self.parts):
             each.stop()
 
@@ -141,18 +141,19 @@ def _pair(master: Side, start_slave: Callable[[], Side], slave_store: Path) -> P
     return pair
 
 
-def _ends(pair: Pair) -> tuple[int, int]:
+def ends_of(pair: Pair) -> tuple[int, int]:
     """Return the ends of both logs; -1 for one that is unknown."""
     with rocketpy.admin.sync.connect(pair.namesrv) as admin:
-        rows = {each.broker_id: each for each in admin.replicas()}
-    master, slave = (rows[number].end if number in rows else -1 for number in (0, 1))
-    return master, slave
+        rows = [each for each in admin.replicas() if each.end >= 0]
+    master = [each.end for each in rows if not each.broker_id]
+    slave = [each.end for each in rows if each.broker_id]
+    return max(master, default=-1), max(slave, default=-1)
 
 
 def _wait_for_slave(pair: Pair) -> None:
     deadline = time.monotonic() + _LIMIT_S
     while True:
-        master, slave = _ends(pair)
+        master, slave = ends_of(pair)
         if master >= 0 and master == slave:
             return
         if time.monotonic() > deadline:
@@ -166,7 +167,8 @@ def catch_up(pair: Pair) -> str:
     The time begins with the first bytes, because Apache's slave connects seconds after its start.
     For a slave that has everything when it is asked first, it begins with the start of its process.
     """
-    end, _ = _ends(pair)
+    assert pair.start_slave is not None
+    end, _ = ends_of(pair)
     pair.parts[1].stop()
     shutil.rmtree(pair.slave_store, ignore_errors=True)
     begin_s = time.monotonic()
