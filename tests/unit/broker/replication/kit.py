@@ -35,6 +35,7 @@ class FakeReplicas:
     released: int = 0
     is_required: bool = False
     give_up_count: int = 0
+    may_be_cut: bool = False
 
     def confirm(self, phy_offset: int) -> None:
         assert self.is_required or phy_offset == NO_BOUND
@@ -48,6 +49,9 @@ class FakeReplicas:
 
     def wait_for_none(self) -> None:
         self.is_required = False
+
+    def let_cut(self) -> None:
+        self.may_be_cut = True
 
     def give_up(self) -> None:
         self.give_up_count += 1
