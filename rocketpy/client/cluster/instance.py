@@ -51,6 +51,8 @@ ROUTE_MIN_PAUSE_MS = 500
 ROUTE_URGENT_PAUSE_MS = 100
 ROUTE_URGENT_MS = 3_000
 ROUTE_URGENT_EVERY_MS = 30_000
+_FOLLOW_UPS_S = (1.0, 3.0, 9.0, 15.0)
+"""Times after the loss of a broker; one that hangs is replaced after ten seconds."""
 LEAVE_S = 1.0
 """Time-out of leaving a group: a broker that does not answer notices the end of the connection."""
 _LOOK_UP_PAUSE_MS = 500
@@ -139,6 +141,7 @@ class Instance:
         ServerRequests(self.consumers.get, self.producers_of, self.requests).register(remoting)
         self.routes.on_change.append(self._route_changed)
         self._silent: set[str] = set()
+        self._follow_ups: list[asyncio.TimerHandle] = []
         remoting.on_silence = self._broker_silent
 
     async def start(self) -> None:
@@ -155,6 +158,8 @@ class Instance:
         if not self.is_running:
             return
         self.is_running = False
+        for timer in self._follow_ups:
+            timer.cancel()
         for job in self._jobs:
             await job.stop()
         finishing = list(self._finishing)
@@ -494,6 +499,21 @@ class Instance:
         if self.is_running and now - self._last_route_ms >= pause_ms:
             self._last_route_ms = now
             self._route_job.wake()
+
+    def broker_lost(self) -> None:
+        """Fetch all routes soon, and again until another master may have been elected.
+
+        A producer that has another broker does not notice the new master otherwise, until routes
+        are fetched regularly.
+        """
+        self.refresh_routes_soon()
+        if self.is_running and not self._follow_ups:
+            call_later = asyncio.get_running_loop().call_later
+            self._follow_ups = [call_later(each, self._follow_up) for each in _FOLLOW_UPS_S]
+
+    def _follow_up(self) -> None:
+        self._follow_ups.pop(0)
+        self.refresh_routes_soon()
 
     def _route_changed(self, topic: str) -> None:  # noqa: ARG002 - any change may concern any group
         self._wake_rebalance()

@@ -312,7 +312,7 @@ class SendTransport:
         if self._faults is not None and broker is not None:
             self._faults.update(broker, elapsed_ms, failed=True, reachable=reachable)
         if not reachable:
-            self.refresh_routes_soon()
+            self._instance.broker_lost()
 
     def refresh_routes_soon(self, *, is_urgent: bool = False) -> None:
         """Fetch the routes soon: queues or brokers may have changed."""

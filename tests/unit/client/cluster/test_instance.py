@@ -14,6 +14,7 @@ from rocketpy.proto.bodies.route import BrokerData, QueueData, TopicRouteData
 from rocketpy.proto.wire import fastjson
 from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.testing.sim_clock import SimClock
+from rocketpy.testing.sim_loop import LoopClock, SimLoop, pass_time
 
 NAMESRV = "n:9876"
 HEARTBEAT, UNREGISTER, ROUTE = 34, 35, 105
@@ -273,3 +274,27 @@ async def test_silent_broker_of_no_route_is_abandoned_at_once() -> None:
     await kit.instance.routes.refresh("t")
     kit.remoting.on_silence("old:1")
     assert kit.remoting.abandoned == ["old:1"]
+
+
+def test_lost_broker_has_the_routes_fetched_again_a_few_times() -> None:
+    loop = SimLoop(1)  # type: ignore[abstract]  # sockets and signals stay abstract on purpose
+
+    async def main() -> list[float]:
+        kit = Kit()
+        kit.instance.clock = LoopClock(loop)
+        await kit.instance.start()
+        fetches: list[float] = []
+        kit.instance._route_job.wake = lambda: fetches.append(loop.time())  # type: ignore[method-assign]
+        for _ in range(20):
+            await pass_time(1)
+            if len(fetches) < 2:
+                kit.instance.broker_lost()
+        await kit.instance.close()
+        return fetches
+
+    try:
+        fetches = loop.run_until_complete(main())
+    finally:
+        loop.end_tasks()
+        loop.close()
+    assert fetches == [1.0, 2.0, 4.0, 10.0, 16.0]

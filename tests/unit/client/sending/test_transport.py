@@ -81,6 +81,7 @@ class Kit:
             remoting=self.remoting,
             config=ClientConfig(name_servers="n:9876", default_topic_queues=7),
             refresh_routes_soon=self.refresh,
+            broker_lost=self.refresh,
         )
         self.transport = SendTransport(instance, "p", ProducerConfig(**config))
 
