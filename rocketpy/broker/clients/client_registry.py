@@ -15,6 +15,7 @@ from typing import Final
 
 import structlog
 
+from rocketpy.broker.clients.expected_members import ExpectedMembers
 from rocketpy.broker.clients.memberships import MEMBER_BYTES, Memberships
 from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.remoting.connection.channel import Channel
@@ -330,6 +331,37 @@ class ConsumerTable(_MemberTable):
         self.on_change: Callable[[ConsumerGroup], None] | None = None
         self.version: int = 0
         self._groups: dict[str, ConsumerGroup] = {}
+        self._expected = ExpectedMembers()
+
+    def expect(self, members: Mapping[str, Iterable[str]], until_ms: int) -> None:
+        """Expect members, by group, that will connect until a monotonic time."""
+        with self._lock:
+            self._expected.expect(members, until_ms)
+
+    def expire_expected(self, now_ms: int) -> None:
+        """Expect members no longer whose time has passed; call it now and then."""
+        with self._lock:
+            names = self._expected.expire(now_ms)
+            touched = [self._groups[name] for name in names if name in self._groups]
+        for entry in touched:
+            self._report(entry)
+
+    def member_ids(self, group: str) -> list[str]:
+        """Return the ids of the connected and the expected members; empty if none is connected."""
+        with self._lock:
+            entry = self._groups.get(group)
+            return [] if entry is None else self._member_ids(group)
+
+    def members(self) -> dict[str, list[str]]:
+        """Return the ids of the connected and the expected members by group."""
+        with self._lock:
+            names = dict.fromkeys([*self._groups, *self._expected.groups()])
+            return {name: self._member_ids(name) for name in names}
+
+    def _member_ids(self, group: str) -> list[str]:
+        entry = self._groups.get(group)
+        connected = [] if entry is None else entry.client_ids()
+        return list(dict.fromkeys([*connected, *self._expected.ids(group)]))
 
     def register(
         self,
@@ -363,6 +395,7 @@ class ConsumerTable(_MemberTable):
             entry.consume_from_where = consume_from_where
             entry.last_update_ms = client.last_update_ms
             changed = entry.put_member(client)
+            self._expected.remove(group, client.client_id)
             size_bytes = client.size_bytes + len(group)
             self._memberships.add(client.channel, group, size_bytes, client.seen_ms)
             if subscriptions is not None:
@@ -384,10 +417,13 @@ class ConsumerTable(_MemberTable):
             self._report(entry)
         return changed
 
-    def unregister(self, group: str, channel: Channel) -> None:
-        """Remove a client that unregisters."""
+    def unregister(self, group: str, channel: Channel, client_id: str = "") -> None:
+        """Remove a client that unregisters, and that may only have been expected."""
         with self._lock:
-            entry = self._remove(group, channel)
+            was_expected = self._expected.remove(group, client_id)
+            entry = self._remove(group, channel) or (
+                self._groups.get(group) if was_expected else None
+            )
         if entry is not None:
             self._report(entry)
 

@@ -9,7 +9,7 @@ Source: ReplicasManager, AutoSwitchHAService (5.4.0)
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ from typing import Final
 import structlog
 
 from rocketpy.broker.broker import Broker
+from rocketpy.broker.clients.expected_members import EXPECTED_MS
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.cluster.membership import Membership
 from rocketpy.broker.config import BrokerConfig
@@ -152,6 +153,7 @@ class ReplicaNode:
         self._mastership: Mastership | None = None
         self._cut_at: int | None = None
         self._last_end = 0
+        self._members: Mapping[str, list[str]] = {}
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping = False
@@ -454,6 +456,7 @@ class ReplicaNode:
             )
         membership = self._membership(due, mastership)
         broker = self._build(due, membership)
+        broker.parts.consumers.expect(self._members, now_ms() + EXPECTED_MS)
         starting = asyncio.ensure_future(broker.start())
         try:
             await asyncio.shield(starting)
@@ -531,6 +534,8 @@ class ReplicaNode:
         self._mastership = None
         if broker is not None:
             self._last_end = broker.parts.store.max_phy_offset
+            # Before its connections are closed.
+            self._members = broker.parts.consumers.members()
             stopping = asyncio.ensure_future(broker.stop())
             try:
                 await asyncio.shield(stopping)

@@ -185,7 +185,7 @@ class ClientManageProcessor:
         if header.producer_group:
             self._producers.unregister(header.producer_group, channel)
         if header.consumer_group:
-            self._consumers.unregister(header.consumer_group, channel)
+            self._consumers.unregister(header.consumer_group, channel, header.client_id or "")
         return make_response(request)
 
     def check_config(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -225,6 +225,7 @@ class ClientManageProcessor:
         dead = self._producers.expire(oldest_ms) + self._consumers.expire(oldest_ms)
         for channel in dict.fromkeys(dead):
             channel.close("no heartbeat for too long")
+        self._consumers.expire_expected(self._clock.monotonic_ms())
         known = {one.name for one in self._consumers.groups()}
         for name in list(self._fingerprints):
             if name not in known:

@@ -70,10 +70,9 @@ class ConsumerManageProcessor:
         return make_response(request, remark=outcome)
 
     def list_members(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Process GET_CONSUMER_LIST_BY_GROUP (38): return the ids of the connected members."""
+        """Process GET_CONSUMER_LIST_BY_GROUP (38): return the ids of the members."""
         header = GetConsumerListByGroupRequestHeader.from_ext(request.ext_fields)
-        group = self._consumers.group(header.consumer_group)
-        ids = [] if group is None else group.client_ids()
+        ids = self._consumers.member_ids(header.consumer_group)
         if not ids:
             return make_response(
                 request,

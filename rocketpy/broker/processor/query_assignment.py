@@ -118,11 +118,10 @@ class QueryAssignmentProcessor:
             return None
         if not self._configs.broker.server_load_balancer_enable:
             return queues
-        group = self._consumers.group(asked.consumer_group)
+        members = java_sorted(self._consumers.member_ids(asked.consumer_group))
         allocate = _STRATEGIES.get(asked.strategy_name or "")
-        if group is None or allocate is None:
+        if not members or allocate is None:
             return None
-        members = java_sorted(group.client_ids())
         if mode.mode == MODE_POP:
             shared = mode.pop_share_queue_num
             return _allocate_for_pop(

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -167,6 +168,36 @@ async def test_sends_continue_without_controller_and_fail_over_once_it_is_back(
         await asyncio.to_thread(group.start, lost)
 
     await check(tmp_path, faults, controllerHeartBeatTimeoutMills="2000")
+
+
+async def test_new_master_expects_members_that_have_not_connected_yet(tmp_path: Path) -> None:
+    """Otherwise the first members to find it would take the queues of the others."""
+    group = FailoverGroup(tmp_path, 3)
+    with group.running(), contextlib.ExitStack() as stack:
+        await until(lambda: is_full(group), "all replicas join")
+        lost = group.master
+        assert lost is not None
+        for address in set(group.replicas) - {group.address(lost)}:
+            for client_id in ("early", "late"):
+                peer = stack.enter_context(Wire(address))
+                assert peer.call(RequestCode.HEART_BEAT, {}, _heartbeat(client_id)).code == 0
+        await asyncio.to_thread(group.signal, lost, signal.SIGKILL)
+        await until(lambda: _takes_sends(group), "another master serves")
+        with Wire(group.info()[0].master_address or "") as peer:
+            assert peer.call(RequestCode.HEART_BEAT, {}, _heartbeat("early")).code == 0
+            fields = {"consumerGroup": GROUP}
+            response = peer.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields)
+        assert json.loads(response.body) == {"consumerIdList": ["early", "late"]}
+
+
+def _heartbeat(client_id: str) -> bytes:
+    consumer = {
+        "groupName": GROUP,
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": "CLUSTERING",
+        "subscriptionDataSet": [{"topic": TOPIC, "subString": "*", "subVersion": 1}],
+    }
+    return json.dumps({"clientID": client_id, "consumerDataSet": [consumer]}).encode()
 
 
 @pytest.mark.long

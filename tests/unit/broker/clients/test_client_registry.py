@@ -185,3 +185,31 @@ def test_consumers_different_subscriptions_mark_group_as_divided() -> None:
     assert divided(first, "T", "U"), "until all of them agree"
     table.forget_channel(second)  # type: ignore[arg-type]
     assert not divided(first, "T"), "who differed is gone"
+
+
+def test_expected_member_counts_until_it_connects_and_leaves() -> None:
+    table = ConsumerTable()
+    table.expect({"g": ["early", "late"]}, 30_000)
+    assert table.member_ids("g") == [], "no member is connected, so nothing is known yet"
+    early, late = FakeChannel(port=1), FakeChannel(port=2)
+    register(table, client(early, "early"), "T")
+    assert table.member_ids("g") == ["early", "late"]
+    register(table, client(late, "late"), "T")
+    table.forget_channel(channel_of(late))
+    assert table.member_ids("g") == ["early"]
+    assert table.members() == {"g": ["early"]}
+
+
+def test_expected_member_that_unregisters_or_never_connects_is_reported() -> None:
+    table = ConsumerTable()
+    changed: list[str] = []
+    table.on_change = lambda group: changed.append(group.name)
+    table.expect({"g": ["here", "left", "lost"], "h": ["lost"]}, 30_000)
+    register(table, client(FakeChannel(port=1), "here"), "T")
+    changed.clear()
+    table.unregister("g", channel_of(FakeChannel(port=2)), "left")
+    assert (table.member_ids("g"), changed) == (["here", "lost"], ["g"])
+    table.expire_expected(29_999)
+    assert table.members() == {"g": ["here", "lost"], "h": ["lost"]}
+    table.expire_expected(30_000)
+    assert (table.members(), changed) == ({"g": ["here"]}, ["g", "g"])

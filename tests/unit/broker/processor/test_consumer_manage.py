@@ -107,6 +107,8 @@ def test_list_members_of_group() -> None:
         "g", client, [], consume_type="", message_model="", consume_from_where=""
     )
     assert orjson.loads(kit.ask(38).body) == {"consumerIdList": ["c"]}
+    kit.consumers.expect({"g": ["expected"]}, 1)
+    assert orjson.loads(kit.ask(38).body) == {"consumerIdList": ["c", "expected"]}
 
 
 @pytest.mark.parametrize("queue_id", ["-1", "2", "99", str(2**31 - 1)])
