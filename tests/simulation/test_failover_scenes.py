@@ -156,6 +156,26 @@ def test_first_master_of_an_old_log_that_is_replaced_at_once_joins_again() -> No
     play(course)
 
 
+def test_new_replica_with_a_full_disk_uses_up_one_id_only() -> None:
+    """A group has a bounded number of ids in use, and a replica tries again each second."""
+
+    async def course(scene: Scene) -> None:
+        await scene.controller.start()
+        late, *others = scene.nodes
+        for each in others:
+            await each.start()
+        await late.start()
+        late.files.capacity_bytes = 0
+        await asyncio.sleep(80.0)
+        assert late.node is not None
+        assert late.node.broker_id == 0
+        late.files.capacity_bytes = None
+        await scene.healed()
+        assert sorted(each.node.broker_id for each in scene.nodes if each.node) == [1, 2, 3]
+
+    play(course)
+
+
 def test_copy_of_a_replica_does_not_take_its_place() -> None:
     """A machine was cloned: what the copy lacks would be lost with the master."""
 

@@ -148,6 +148,9 @@ class ReplicaNode:
         )
         self._epochs = EpochFile(self._root, self._files)
         self._id = 0
+        # Id that is applied for, and the text that proves it.
+        self._applied = 0
+        self._code = ""
         self._state = NodeState(0)
         self._info = GroupInfo(MasterInfo())
         self._mastership: Mastership | None = None
@@ -295,11 +298,14 @@ class ReplicaNode:
 
     async def _get_id(self) -> None:
         broker = self._settings.broker
-        code = f"{self._address};{self._clock.time_ms()}"
+        # Kept over failed attempts: an id whose answer was lost, or that could not be written, is
+        # given again for the same code. A group has a bounded number of ids in use.
+        self._code = self._code or f"{self._address};{self._clock.time_ms()}"
         while True:
-            wanted = await self._client.next_id()
-            if await self._client.apply_id(wanted, code):
+            wanted = self._applied = self._applied or await self._client.next_id()
+            if await self._client.apply_id(wanted, self._code):
                 break
+            self._applied = 0
         # Kept before it is used: a lost id would leave a member that never comes back.
         identity = BrokerIdentityFile(broker.broker_cluster_name, broker.broker_name, wanted)
         write_identity(self._root, self._files, identity)
