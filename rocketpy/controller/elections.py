@@ -17,7 +17,7 @@ from typing import Final
 from rocketpy.controller.events import MasterElected
 from rocketpy.controller.liveness import LEASE_MS, Liveness, ReplicaKey
 from rocketpy.controller.replica_groups import ReplicaGroup
-from rocketpy.controller.rules import Verdict, elect, elected, refused
+from rocketpy.controller.rules import Verdict, elect, elect_first, elected, refused
 from rocketpy.proto.wire.codes import ResponseCode
 
 START_WAIT_MS: Final = LEASE_MS
@@ -96,7 +96,7 @@ class Elections:
             now_ms: monotonic time.
         """
         if group.is_new:
-            return self._first(group, request)
+            return self._first(group, request, now_ms)
         if request.hand_over:
             return self._hand_over(group, request, now_ms)
         verdict = elect(
@@ -126,12 +126,15 @@ class Elections:
         standings = self._liveness.standings(group.name, now_ms)
         return elect(group, standings, designated=request.designated, replaced=True)
 
-    def _first(self, group: ReplicaGroup, request: ElectionRequest) -> Verdict:
+    def _first(self, group: ReplicaGroup, request: ElectionRequest, now_ms: int) -> Verdict:
         first = request.asker if request.designated is None else request.designated
         if first is None or first not in group.replicas:
             remark = f"the first master of {group.name} must be one of its replicas"
             return refused(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, remark)
-        return Verdict(events=[elected(group, first)])
+        standings = self._liveness.standings(group.name, now_ms)
+        if request.designated is not None:
+            return Verdict(events=elected(group, first, standings))
+        return elect_first(group, first, standings)
 
     def _is_master_alive(self, group: ReplicaGroup, now_ms: int) -> bool:
         master_id = group.master_id

@@ -6,7 +6,7 @@ Source: ReplicasInfoManager, DefaultElectPolicy (5.4.0); differences are in docs
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rocketpy.controller.events import (
@@ -26,6 +26,8 @@ from rocketpy.proto.wire.codes import ResponseCode
 
 MAX_REPLICAS: Final = 64
 """Replicas of one group; a real one has a handful."""
+MAX_HEARD_EPOCH: Final = 1 << 30
+"""Higher epochs in heartbeats are ignored: Apache's brokers have 31 bits, and use them up."""
 _MAX_CHECK_CODE_CHARS: Final = 512
 
 
@@ -248,7 +250,12 @@ def elect(
     if unclean and not candidates:
         candidates = set(group.replicas.keys() & alive.keys())
     master_id = group.master_id
-    if master_id in candidates and not replaced and designated in {None, master_id}:
+    is_current = _highest_epoch(alive) <= group.master_epoch
+    if (
+        master_id in candidates
+        and not replaced
+        and (designated is None or (designated == master_id and is_current))
+    ):
         remark = f"the master {master_id} is alive"
         return refused(ResponseCode.CONTROLLER_MASTER_STILL_EXIST, remark)
     if replaced:
@@ -262,12 +269,51 @@ def elect(
             remark = f"replica {designated} is not an alive member of the set [{listed}]"
         return refused(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, remark)
     best = min(candidates, key=lambda number: _rank(number, alive[number]))
-    return Verdict(events=[elected(group, best)])
+    return Verdict(events=elected(group, best, alive))
 
 
-def elected(group: ReplicaGroup, replica_id: int) -> MasterElected:
-    """Return the event that makes a replica the master."""
-    return MasterElected(group.name, replica_id, group.master_epoch + 1, group.set_epoch + 1)
+def elect_first(group: ReplicaGroup, first: int, alive: Mapping[int, Standing]) -> Verdict:
+    """Elect the first master of a group: the asker, unless another log has a newer end.
+
+    The logs have epochs if an earlier controller's state was lost.
+
+    Args:
+        group: the group, which has had no master.
+        first: the asker.
+        alive: standings of the replicas that send heartbeats.
+    """
+    known = {first: Standing(0, 0, 0), **alive}
+    best = min(known, key=lambda number: _rank(number, known[number]))
+    standing, own = known[best], known[first]
+    is_newer = (standing.epoch, standing.end_offset) > (own.epoch, own.end_offset)
+    return Verdict(events=elected(group, best if is_newer else first, alive))
+
+
+def elected(
+    group: ReplicaGroup, replica_id: int, alive: Mapping[int, Standing]
+) -> Sequence[AnyEvent]:
+    """Return the events that make a replica the master.
+
+    The epoch is above those of all logs, too: a replica takes no master of a lower one, and the
+    state of the controller may have been lost, or restored from a backup.
+
+    Args:
+        group: the group.
+        replica_id: the new master.
+        alive: standings of the replicas that send heartbeats.
+    """
+    epoch, heard = group.master_epoch, _highest_epoch(alive)
+    elections: list[AnyEvent] = []
+    if heard > epoch:
+        epoch = heard
+        elections.append(replace(group, master_epoch=heard).stored())
+    elections.append(MasterElected(group.name, replica_id, epoch + 1, group.set_epoch + 1))
+    return elections
+
+
+def _highest_epoch(alive: Mapping[int, Standing]) -> int:
+    epochs = (each.epoch for each in alive.values())
+    return max((each for each in epochs if each <= MAX_HEARD_EPOCH), default=0)
 
 
 def _rank(replica_id: int, standing: Standing) -> tuple[int, int, int, int]:

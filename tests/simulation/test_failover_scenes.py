@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from rocketpy.broker.delay.delivery import DelayDelivery
+from rocketpy.controller.elections import ElectionRequest
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.headers.send import SendMessageRequestHeader
 from rocketpy.proto.record.message import decode_message
@@ -17,7 +18,7 @@ from rocketpy.runtime.logs import through_logging
 from rocketpy.store.files.store_files import StoreFiles
 from rocketpy.store.results import GetMessageStatus
 from rocketpy.testing.sim_loop import LoopClock, SimLoop
-from tests.simulation.group_node import ROOT, ControllerMachine, GroupNode
+from tests.simulation.group_node import ROOT, GroupNode
 from tests.simulation.group_world import TOPIC, GroupWorld
 
 _NO_ANSWER = -1
@@ -125,11 +126,15 @@ def _paths(files: StoreFiles, directory: Path) -> list[Path]:
     return paths
 
 
-async def _restart_without_epochs(scene: Scene, controller: ControllerMachine) -> None:
-    """Start the group as one whose log was begun without a controller."""
+_EPOCHS = ("epochFileCheckpoint", "epochFileCheckpoint.bak")
+
+
+async def _start_with_new_controller(scene: Scene, *lost: str) -> None:
+    """Start the group with an empty controller, and without some files of each replica."""
+    controller = scene.controller
     for each in scene.nodes:
         await each.stop()
-        for name in ("brokerIdentity", "epochFileCheckpoint", "epochFileCheckpoint.bak"):
+        for name in ("brokerIdentity", *lost):
             each.files.remove(ROOT / name)
     controller.kill()
     controller.files.remove(Path("/controller/controller.log"))
@@ -143,7 +148,7 @@ def test_first_master_of_an_old_log_that_is_replaced_at_once_joins_again() -> No
     async def course(scene: Scene) -> None:
         master, *_ = await scene.begin()
         await scene.acknowledged(master, 0)
-        await _restart_without_epochs(scene, scene.controller)
+        await _start_with_new_controller(scene, *_EPOCHS)
         first = next(each for each in scene.nodes if each.is_master)
         scene.isolate(first)
         assert await scene.send(first, 1) == ResponseCode.FLUSH_SLAVE_TIMEOUT
@@ -152,6 +157,63 @@ def test_first_master_of_an_old_log_that_is_replaced_at_once_joins_again() -> No
         scene.network.heal()
         await scene.healed()
         assert [scene.numbers(each) for each in scene.nodes] == [[0], [0], [0]]
+
+    play(course)
+
+
+async def _elect_often(scene: Scene, count: int) -> None:
+    for _ in range(count):
+        master = next(each for each in scene.nodes if each.is_master)
+        await scene.acknowledged(master, scene.loop.rng.randrange(100))
+        await master.stop()
+        await scene.until(lambda: any(each.is_master for each in scene.nodes), "a master")
+        await master.start()
+        await scene.healed()
+
+
+def test_group_whose_controller_lost_its_state_joins_a_new_one() -> None:
+    """Its epochs begin again, and those of the logs do not."""
+
+    async def course(scene: Scene) -> None:
+        await scene.begin()
+        await _elect_often(scene, 3)
+        before = [scene.numbers(each) for each in scene.nodes]
+        await _start_with_new_controller(scene)
+        assert [scene.numbers(each) for each in scene.nodes] == before
+        await _elect_often(scene, 1)
+
+    play(course)
+
+
+def test_group_whose_controller_is_restored_from_a_backup_follows_an_operators_election() -> None:
+    async def course(scene: Scene) -> None:
+        await scene.begin()
+        log = Path("/controller/controller.log")
+        backup = scene.controller.files.read_bytes(log)
+        await _elect_often(scene, 3)
+        scene.controller.kill()
+        scene.controller.files.write_bytes(log, backup)
+        await scene.controller.start()
+        await asyncio.sleep(30.0)
+        master = next(each for each in scene.nodes if each.is_master)
+        assert master.node is not None
+        stale = scene.controller.controller
+        assert stale is not None
+        group = next(iter(stale._context.groups))
+        assert group.master_epoch < master.node.master.epoch
+        asked = ElectionRequest(designated=master.node.broker_id)
+        store, decisions = stale._context.store, stale._context.decisions
+        verdict = await store.change(
+            lambda: decisions.answer(group, asked, scene.controller.clock.monotonic_ms())
+        )
+        assert verdict.is_accepted
+        epoch = next(iter(stale._context.groups)).master_epoch
+        await scene.until(
+            lambda: all(each.node and each.node.master.epoch == epoch for each in scene.nodes),
+            "all know the elected master",
+        )
+        await scene.healed()
+        await _elect_often(scene, 2)
 
     play(course)
 

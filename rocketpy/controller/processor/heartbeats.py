@@ -59,6 +59,14 @@ class HeartbeatProcessor:
         context.liveness.take(key, _heartbeat(header, channel, now_ms))
         if not was_alive:
             _logger.info("replica alive", broker=group.name, id=key.replica_id)
+            if (header.epoch or 0) > group.master_epoch > 0:
+                _logger.error(
+                    "state older than the logs: elect the present master of the brokers",
+                    broker=group.name,
+                    epoch=group.master_epoch,
+                    epoch_of_log=header.epoch,
+                    id=key.replica_id,
+                )
         if not context.has_alive_master(group):
             context.elections.suspect([group.name])
         if key.replica_id == group.master_id and header.rocketpy_needs_all is False:

@@ -39,7 +39,7 @@ def group_with(
     """Return a group with an elected master, and more members of its set."""
     groups = groups_of(*applied(*replicas))
     if master is not None:
-        groups.apply([elected(only(groups), master)])
+        groups.apply(elected(only(groups), master, {}))
     found = only(groups)
     return replace(found, members=found.members | frozenset(members))
 

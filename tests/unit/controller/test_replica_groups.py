@@ -150,7 +150,7 @@ def events_of(
         return [*verdict.events]
     if kind == "elect":
         if group.is_new:
-            return [elected(group, number)] if number in group.replicas else []
+            return [*elected(group, number, {})] if number in group.replicas else []
         alive = {each: standing(end=each) for each in some}
         return [*elect(group, alive, replaced=flag).events]
     if kind == "clean":

@@ -23,6 +23,8 @@ from rocketpy.controller.rules import (
     apply_id,
     clean,
     elect,
+    elect_first,
+    elected,
     next_id,
     register,
 )
@@ -86,6 +88,30 @@ def test_apply_id_in_another_cluster_is_refused() -> None:
     assert code_of(verdict) is Code.CONTROLLER_INVALID_REQUEST
     assert "cluster c1" in verdict.remark
     assert code_of(apply(ReplicaGroups(), 1, cluster="a b")) is Code.CONTROLLER_INVALID_REQUEST
+
+
+def test_election_has_an_epoch_above_those_of_all_logs() -> None:
+    """The state of the controller was restored from an old backup."""
+    group = group_with([1, 2], master=1, members=[2])
+    epoch = group.master_epoch
+    alive = {1: Standing(epoch + 6, 10, 0), 2: Standing(epoch + 6, 20, 0)}
+    for designated in (1, 2):
+        verdict = elect(group, alive, designated=designated)
+        found = only(groups_of(group.stored(), *verdict.events))
+        assert (found.master_id, found.master_epoch) == (designated, epoch + 7)
+    assert elect(group, alive).code is Code.CONTROLLER_MASTER_STILL_EXIST
+    nonsense = {2: Standing(1 << 62, 20, 0)}
+    assert elected(group, 2, nonsense) == [MasterElected(NAME, 2, epoch + 1, group.set_epoch + 1)]
+
+
+def test_first_master_of_a_group_is_the_asker_or_one_with_a_newer_log() -> None:
+    """The state of the controller was lost."""
+    group = group_with([1, 2])
+    assert elect_first(group, 1, {}).events == [MasterElected(NAME, 1, 1, 1)]
+    level = {1: Standing(3, 10, 5), 2: Standing(3, 10, 1)}
+    assert elect_first(group, 1, level).events[-1] == MasterElected(NAME, 1, 4, 1)
+    newer = {1: Standing(2, 10, 5), 2: Standing(3, 5, 1)}
+    assert elect_first(group, 1, newer).events[-1] == MasterElected(NAME, 2, 4, 1)
 
 
 def nobody(_number: int) -> bool:
@@ -184,7 +210,7 @@ THREE = group_with([1, 2, 3, 4], master=1, members=[2, 3])
 
 
 @pytest.mark.parametrize(
-    ("alive", "elected"),
+    ("alive", "best"),
     [
         ({2: standing(1, 5), 3: standing(1, 4)}, 2),
         ({2: standing(1, 5), 3: standing(2, 4)}, 3),
@@ -194,8 +220,9 @@ THREE = group_with([1, 2, 3, 4], master=1, members=[2, 3])
         ({2: standing(), 4: standing(9, 9)}, 2),
     ],
 )
-def test_elect_takes_the_longest_log_of_the_set(alive: dict[int, Standing], elected: int) -> None:
-    assert elect(THREE, alive).events == [MasterElected(NAME, elected, 2, 2)]
+def test_elect_takes_the_longest_log_of_the_set(alive: dict[int, Standing], best: int) -> None:
+    group = replace(THREE, master_epoch=9)
+    assert elect(group, alive).events == [MasterElected(NAME, best, 10, 2)]
 
 
 def test_elect_with_an_alive_master_is_refused_unless_it_is_replaced() -> None:
@@ -220,8 +247,8 @@ def test_elect_outside_the_set_needs_unclean_elections() -> None:
     alive = {4: standing()}
     assert code_of(elect(THREE, alive)) is Code.CONTROLLER_ELECT_MASTER_FAILED
     assert elect(THREE, alive, unclean=True).events == [MasterElected(NAME, 4, 2, 2)]
-    member = {2: standing(), 4: standing(9)}
-    assert elect(THREE, member, unclean=True).events == [MasterElected(NAME, 2, 2, 2)]
+    member, group = {2: standing(), 4: standing(9)}, replace(THREE, master_epoch=9)
+    assert elect(group, member, unclean=True).events == [MasterElected(NAME, 2, 10, 2)]
 
 
 def test_clean_alive_replica_needs_permission() -> None:
