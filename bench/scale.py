@@ -113,8 +113,10 @@ async def measure_name_server(
         )
 
     cpu_s, took_s = await _costs(side, lambda: register(1, names))
-    m.add(f"first registrations of {brokers} brokers with {topics:,} topics",
-          f"{size_bytes / 1e6:.2f} MB each, {cpu_s:.1f} s CPU, done after {took_s:.1f} s")  # fmt: skip
+    m.add(
+        f"first registrations of {brokers} brokers with {topics:,} topics",
+        f"{size_bytes / 1e6:.2f} MB each, {cpu_s:.1f} s CPU, done after {took_s:.1f} s",
+    )
     mib = pid_own_mib(side.pids["broker"]) - bare_mib
     m.add(
         "memory of these routes",
@@ -139,9 +141,8 @@ async def measure_name_server(
 
     cpu_s, _ = await _costs(side, lambda: _all(route(number) for number in range(count)))
     load = cpu_s / count * clients / _PERIOD_S
-    m.add(f"a route of {brokers} brokers",
-          f"{sizes[0] / 1e3:.1f} KB, {cpu_s / count * 1e6:.0f} us CPU; {clients:,} clients with one "
-          f"topic: {load:.1%} of a core")  # fmt: skip
+    text = f"{sizes[0] / 1e3:.1f} KB, {cpu_s / count * 1e6:.0f} us CPU; {clients:,} clients with "
+    m.add(f"a route of {brokers} brokers", f"{text}one topic: {load:.1%} of a core")
     for each in (*owners, *askers):
         await each.close()
 

@@ -17,6 +17,7 @@ from rocketpy.namesrv.processor.brokers import BrokerProcessor, take_over
 from rocketpy.namesrv.processor.kv import KvProcessor
 from rocketpy.namesrv.processor.routes import RouteProcessor
 from rocketpy.namesrv.processor.topics import TopicProcessor
+from rocketpy.namesrv.repeated_bodies import RepeatedBodies
 from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.namesrv.route_types import RouteLimits
 from rocketpy.proto.wire.codes import RequestCode
@@ -100,10 +101,17 @@ class NameServer:
             clock=self._clock,
         )
         routes = self._route_processor
+        repeats = RepeatedBodies()
         brokers = BrokerProcessor(
-            self.routes, self.kv, self.settings, self._notifier, self._clock, self._holders
+            self.routes,
+            self.kv,
+            self.settings,
+            self._notifier,
+            self._clock,
+            self._holders,
+            repeats=repeats,
         )
-        topics = TopicProcessor(self.routes, self.settings)
+        topics = TopicProcessor(self.routes, self.settings, repeats)
         kv = KvProcessor(self.kv, self.settings)
         config_processor = ConfigProcessor(self.settings)
         code = RequestCode

@@ -13,10 +13,17 @@ from rocketpy.namesrv.holder_check import HolderCheck
 from rocketpy.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
 from rocketpy.namesrv.names import is_topic
 from rocketpy.namesrv.notifier import MinBrokerNotifier
-from rocketpy.namesrv.registration import Registration, body_matches, is_compressed, read_topics
+from rocketpy.namesrv.registration import (
+    RegisteredTopics,
+    Registration,
+    body_matches,
+    is_compressed,
+    read_topics,
+)
+from rocketpy.namesrv.repeated_bodies import RepeatedBodies
 from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.namesrv.route_types import BrokerKey, RegisterOutcome, RegisterResult
-from rocketpy.proto.bodies.route import TopicRouteData
+from rocketpy.proto.bodies.route import MASTER_ID, TopicRouteData
 from rocketpy.proto.bodies.topic import DataVersion, KVTable
 from rocketpy.proto.headers.namesrv import (
     NO_ROUTES_REMARK,
@@ -56,6 +63,7 @@ class BrokerProcessor:
         notifier: notifies brokers of changes of the lowest id of their set.
         clock: time of the last request of a broker.
         holders: asks the first of two brokers with one name and id for a sign of life.
+        repeats: recognises registrations that say nothing new.
     """
 
     def __init__(
@@ -66,7 +74,10 @@ class BrokerProcessor:
         notifier: MinBrokerNotifier,
         clock: Clock,
         holders: HolderCheck,
+        *,
+        repeats: RepeatedBodies,
     ) -> None:
+        self._repeats = repeats
         self._routes = routes
         self._kv = kv
         self._holders = holders
@@ -84,7 +95,13 @@ class BrokerProcessor:
         header = RegisterBrokerRequestHeader.from_ext(request.ext_fields)
         if not body_matches(request.body, header.body_crc32 or 0):
             return make_response(request, ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        registration = yield from _registration(header, request)
+        key, body, version = _key_of(header), request.body, request.version
+        known = self._routes.data_version(key) if _may_repeat(header) else None
+        repeated = self._repeats.find(key, channel, body, version, known)
+        topics = repeated
+        if topics is None:
+            topics = yield from read_topics(body, version)
+        registration = _registration(header, topics)
         problem = registration.problem()
         if problem is not None:
             _logger.warning("registration rejected", peer=channel.remote_address, reason=problem)
@@ -93,8 +110,12 @@ class BrokerProcessor:
             registration,
             channel,
             self._clock.monotonic_ms(),
-            delete_missing=self._settings.current.delete_topic_with_broker_registration,
+            delete_missing=(
+                repeated is None and self._settings.current.delete_topic_with_broker_registration
+            ),
         )
+        if repeated is None:
+            self._note_applied(key, channel, request, topics, result)
         if not channel.is_open:  # the connection has closed, so its broker would never be removed
             self._routes.connection_closed(channel)
             take_over(self._routes, self._notifier)
@@ -115,6 +136,19 @@ class BrokerProcessor:
             ext_fields=response.to_ext(),
             body=self._order_configuration(),
         )
+
+    def _note_applied(
+        self,
+        key: BrokerKey,
+        channel: Channel,
+        request: RemotingCommand,
+        topics: RegisteredTopics,
+        result: RegisterResult,
+    ) -> None:
+        if result.outcome is RegisterOutcome.OK and not result.dropped_topics:
+            self._repeats.note(key, channel, request.body, request.version, topics)
+        else:
+            self._repeats.forget(key)
 
     def _order_configuration(self) -> bytes:
         if not self._settings.current.return_order_topic_config_to_broker:
@@ -181,10 +215,19 @@ def _at_once(
     return work(request)
 
 
-def _registration(
-    header: RegisterBrokerRequestHeader, request: RemotingCommand
-) -> Steps[Registration]:
-    topics = yield from read_topics(request.body, request.version)
+def _key_of(header: RegisterBrokerRequestHeader) -> BrokerKey:
+    return BrokerKey(header.cluster_name, header.broker_addr)
+
+
+def _may_repeat(header: RegisterBrokerRequestHeader) -> bool:
+    """Return whether a registration has no effect on routes when its body has not changed.
+
+    That of a slave has one when its master has left: it may act as master from then on.
+    """
+    return header.broker_id == MASTER_ID and not header.enable_acting_master
+
+
+def _registration(header: RegisterBrokerRequestHeader, topics: RegisteredTopics) -> Registration:
     timeout_ms = header.heartbeat_timeout_millis or _DEFAULT_TIMEOUT_MS
     return Registration(
         cluster=header.cluster_name,

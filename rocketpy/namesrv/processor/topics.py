@@ -12,6 +12,7 @@ import structlog
 
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.cooperative_work import LongWork
+from rocketpy.namesrv.repeated_bodies import RepeatedBodies
 from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.proto.bodies.topic import TopicList
 from rocketpy.proto.headers.namesrv import (
@@ -42,9 +43,13 @@ class TopicProcessor:
     Args:
         routes: the tables.
         settings: the current settings.
+        repeats: forgets bodies of registrations when a topic is deleted.
     """
 
-    def __init__(self, routes: RouteTable, settings: LiveConfig[NamesrvConfig]) -> None:
+    def __init__(
+        self, routes: RouteTable, settings: LiveConfig[NamesrvConfig], repeats: RepeatedBodies
+    ) -> None:
+        self._repeats = repeats
         self._routes = routes
         self._settings = settings
         self._work = LongWork()
@@ -96,6 +101,7 @@ class TopicProcessor:
         """DELETE_TOPIC_IN_NAMESRV (216): it is removed until a broker registers it again."""
         header = DeleteTopicFromNamesrvRequestHeader.from_ext(request.ext_fields)
         self._routes.delete_topic(header.topic, header.cluster_name or None)
+        self._repeats.forget_all()
         _logger.info("topic deleted", topic=header.topic[:300], cluster=header.cluster_name)
         return make_response(request)
 

@@ -13,6 +13,7 @@ from rocketpy.namesrv.holder_check import HolderCheck
 from rocketpy.namesrv.kv_config import KvConfig
 from rocketpy.namesrv.notifier import MinBrokerNotifier
 from rocketpy.namesrv.processor.brokers import BrokerProcessor
+from rocketpy.namesrv.repeated_bodies import RepeatedBodies
 from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.namesrv.route_types import MinBrokerChange
 from rocketpy.proto.bodies.register import RegisterBrokerBody
@@ -76,8 +77,15 @@ class World:
 
     def __post_init__(self) -> None:
         self.kv = KvConfig(self.path / "kvConfig.json")
+        self.repeats = RepeatedBodies()
         self.brokers = BrokerProcessor(
-            self.routes, self.kv, self.settings, self.notifier, self.clock, self.holders
+            self.routes,
+            self.kv,
+            self.settings,
+            self.notifier,
+            self.clock,
+            self.holders,
+            repeats=self.repeats,
         )
 
     def ask(

@@ -10,7 +10,7 @@ from rocketpy.namesrv.processor.topics import TopicProcessor
 def topics(world: Any) -> TopicProcessor:
     world.register()
     world.register("t2", "t3", brokerName="broker-b", brokerAddr="10.0.0.3:10911", clusterName="c2")
-    return TopicProcessor(world.routes, world.settings)
+    return TopicProcessor(world.routes, world.settings, world.repeats)
 
 
 def names(response: Any) -> list[str]:
