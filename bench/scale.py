@@ -198,7 +198,8 @@ class Member:
             self._must_run = False
             header = GetConsumerListByGroupRequestHeader(consumer_group=_GROUP)
             request = make_request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header.to_ext())
-            Member.asked_bytes += len((await _ask(self._client, self._address, request)).body)
+            response = await _ask(self._client, self._address, request)
+            Member.asked_bytes += len(response.body)
             Member.asked += 1
         self._runs = False
 
