@@ -53,12 +53,7 @@ from rocketpy.broker.replication.feature import (
     ReplicationNeeds,
     ReplicationSettings,
 )
-from rocketpy.broker.replication.metadata_sync import (
-    ELECTABLE_NAMES_MS,
-    INTERVAL_MS,
-    MetadataSync,
-    SlaveTables,
-)
+from rocketpy.broker.replication.metadata_sync import MetadataSync, SlaveTables
 from rocketpy.broker.replication.offset_handback import SlaveCommits
 from rocketpy.broker.stats.broker_stats import BrokerStats
 from rocketpy.broker.stats.message_counter import MessageCounter
@@ -368,7 +363,7 @@ class BrokerParts:
             self.slave_commits,
             clock=self.clock,
             lost=self.name_servers.register_soon,
-            names_ms=ELECTABLE_NAMES_MS if self.replication.has_controller else INTERVAL_MS,
+            is_electable=self.replication.has_controller,
         )
 
     def _build_features(

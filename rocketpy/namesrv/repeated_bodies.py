@@ -70,7 +70,7 @@ class RepeatedBodies:
             self._applied.pop(key, None)
             return
         if len(self._applied) >= _MOST_BROKERS:
-            # Brokers that have left are not worth their own bookkeeping.
+            # Rather than to follow which brokers have left.
             self._applied.clear()
         rest = RegisteredTopics(read.data_version, {}, read.filter_servers, {}, read.refused)
         self._applied[key] = _Applied(_digest(body, version), connection, rest)

@@ -48,7 +48,7 @@ from rocketpy.store.timer.checkpoint import TimerMarks
 _log = structlog.get_logger(__name__)
 
 INTERVAL_MS: Final = 3_000
-ELECTABLE_NAMES_MS: Final = 500
+_ELECTABLE_NAMES_MS: Final = 500
 """Pause between two requests for topics and groups, of a slave that may be elected at any time."""
 _LONGEST_MS: Final = 30_000
 _FIRST_ASK_MS: Final = 100
@@ -131,7 +131,7 @@ class MetadataSync:
         commits: offsets that were committed here, which go to the master.
         clock: time.
         lost: called when the master ceases to answer, for its address may have changed.
-        names_ms: pause between two requests for topics and groups.
+        is_electable: whether a controller may elect this slave at any time.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class MetadataSync:
         *,
         clock: Clock,
         lost: Callable[[], None] = lambda: None,
-        names_ms: int = INTERVAL_MS,
+        is_electable: bool = False,
     ) -> None:
         self._client = client
         self._master = master
@@ -152,7 +152,7 @@ class MetadataSync:
         self._handback = OffsetHandback(commits)
         self._clock = clock
         self._lost = lost
-        self._names_ms = names_ms
+        self._names_ms = _ELECTABLE_NAMES_MS if is_electable else INTERVAL_MS
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._noticed = asyncio.Event()
