@@ -1,7 +1,7 @@
 """Bodies of registrations that arrive again: brokers send all their topics every 30 s.
 
 A body of 10,000 topics takes 160 ms to read, and nearly always says what the last one said. A
-digest tells that in 2 ms. It counts only as long as the routes are as the last body left them: on
+digest shows that in 2 ms. It counts only as long as the routes are as the last body left them: on
 the same connection, with the same data version, and with no topic deleted since.
 """
 
