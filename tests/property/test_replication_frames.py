@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpy.errors import ProtocolError
-from rocketpy.proto.replication import classic_frames, pair_frames
+from rocketpy.proto.replication import auto_switch_frames, classic_frames, pair_frames
+from rocketpy.proto.replication.auto_switch_frames import MasterHello, SlaveHello
+from rocketpy.proto.replication.epochs import MAX_EPOCHS, Epoch, Epochs
 from rocketpy.proto.replication.pair_frames import DiskState, FrameTags, Report
 
 KEYS = st.sampled_from([b"", b"k" * 32])
@@ -44,6 +46,70 @@ def test_classic_reports_survive_any_split(offsets: list[int], data: Any) -> Non
     reader = classic_frames.ReportReader()
 
     assert [each for piece in split(stream, data) for each in reader.feed(piece)] == offsets
+
+
+NUMBERS = st.integers(0, auto_switch_frames.MAX_EPOCH_NUMBER)
+
+
+@st.composite
+def epoch_lists(draw: Any) -> Epochs:
+    count = draw(st.integers(1, 12))
+    numbers = draw(st.lists(NUMBERS, min_size=count, max_size=count, unique=True))
+    starts = draw(st.lists(OFFSETS, min_size=count, max_size=count, unique=True))
+    return tuple(map(Epoch, sorted(numbers), sorted(starts)))
+
+
+@given(epoch_lists(), OFFSETS, st.data())
+def test_auto_switch_hello_of_a_master_survives_any_split(
+    epochs: Epochs, end: int, data: Any
+) -> None:
+    hello, rest = MasterHello(end, epochs), data.draw(st.binary(max_size=20))
+    stream = auto_switch_frames.encode_master_hello(hello)
+    reader = auto_switch_frames.MasterHelloReader()
+
+    found = [reader.feed(piece) for piece in (*split(stream[:-1], data), stream[-1:] + rest)]
+
+    assert found == [None] * (len(found) - 1) + [hello]
+    assert reader.rest() == rest
+
+
+@given(st.integers(1, (1 << 63) - 1), st.booleans(), st.booleans())
+def test_auto_switch_hello_of_a_slave_is_decoded_again(
+    broker_id: int, is_learner: bool, is_from_last_file: bool
+) -> None:
+    hello = SlaveHello(broker_id, is_learner, is_from_last_file)
+    data = auto_switch_frames.encode_slave_hello(hello)
+
+    assert auto_switch_frames.is_slave_hello(data[:8])
+    assert auto_switch_frames.decode_slave_hello(data) == hello
+
+
+@given(PARTS, OFFSETS, NUMBERS, OFFSETS, st.data())
+def test_auto_switch_parts_and_reports_survive_any_split(
+    parts: list[tuple[int, bytes]], confirmed: int, number: int, start: int, data: Any
+) -> None:
+    epoch = Epoch(number, start)
+    stream = b"".join(
+        auto_switch_frames.encode_part_head(offset, len(part), epoch, confirmed) + part
+        for offset, part in parts
+    )
+    reader = auto_switch_frames.PartFrameReader()
+
+    found = [frame for piece in split(stream, data) for frame in reader.feed(piece)]
+
+    assert found == [(offset, part, epoch, confirmed) for offset, part in parts]
+    offsets = [offset for offset, _ in parts]
+    stream = b"".join(map(auto_switch_frames.encode_report, offsets))
+    reports = auto_switch_frames.ReportReader()
+    assert [each for piece in split(stream, data) for each in reports.feed(piece)] == offsets
+
+
+def test_longest_hello_of_a_master_is_decoded_again() -> None:
+    epochs = tuple(Epoch(number, number) for number in range(MAX_EPOCHS))
+    hello = MasterHello(MAX_EPOCHS, epochs)
+    data = auto_switch_frames.encode_master_hello(hello)
+
+    assert auto_switch_frames.MasterHelloReader().feed(data) == hello
 
 
 def tags_of(key: bytes) -> FrameTags | None:
@@ -90,6 +156,9 @@ def test_garbage_raises_protocol_errors_only(data: bytes) -> None:
         pair_frames.ReportReader().feed,
         pair_frames.DataReader(FrameTags(b"k")).feed,
         pair_frames.ReportReader(FrameTags(b"k")).feed,
+        auto_switch_frames.MasterHelloReader().feed,
+        auto_switch_frames.ReportReader().feed,
+        auto_switch_frames.PartFrameReader().feed,
         next_message,
     )
     for read in readers:

@@ -12,6 +12,7 @@ Source: EpochFileCache, EpochEntry (5.4.0).
 """
 
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
@@ -143,6 +144,33 @@ def _end_of(epochs: Epochs, index: int, log_end: int) -> int:
     if index + 1 < len(epochs):
         return min(epochs[index + 1].start, log_end)
     return log_end
+
+
+def epoch_at(epochs: Epochs, phy_offset: int) -> Epoch | None:
+    """Return the entry that covers an offset; None if the first one begins behind it."""
+    index = bisect_right(epochs, phy_offset, key=_start_of)
+    return epochs[index - 1] if index else None
+
+
+def next_start(epochs: Epochs, phy_offset: int) -> int | None:
+    """Return where the epoch after that of an offset begins; None if there is none."""
+    index = bisect_right(epochs, phy_offset, key=_start_of)
+    return epochs[index].start if index < len(epochs) else None
+
+
+def with_origin(epochs: Epochs) -> Epochs:
+    """Return the list with epoch 0 for the bytes before its first entry.
+
+    They were written before the group had a controller, or their entries were dropped.
+    """
+    if not epochs or epochs[0].start == 0:
+        return epochs
+    named = epochs if epochs[0].number else epochs[1:]
+    return (Epoch(0, 0), *named[1 - MAX_EPOCHS :])
+
+
+def _start_of(epoch: Epoch) -> int:
+    return epoch.start
 
 
 def epochs_before(epochs: Epochs, end: int) -> Epochs:

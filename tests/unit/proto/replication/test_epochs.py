@@ -11,10 +11,13 @@ from rocketpy.proto.replication.epochs import (
     Epochs,
     decode_epochs,
     encode_epochs,
+    epoch_at,
     epochs_after,
     epochs_before,
     equal_end,
+    next_start,
     with_epoch,
+    with_origin,
 )
 
 APACHE = b"2\n434726337\n1-0\n2-1335\n"
@@ -163,3 +166,22 @@ def test_equal_end_never_exceeds_the_equal_bytes_of_two_logs(
         min(len(own_log), len(other_log)),
     )
     assert equal == longest
+
+
+def test_epoch_at_an_offset_is_the_last_one_that_begins_before_it() -> None:
+    one, two = found = epochs((1, 10), (2, 20))
+    at = [(epoch_at(found, each), next_start(found, each)) for each in (9, 10, 19, 20, 99)]
+    assert at == [(None, 10), (one, 20), (one, 20), (two, None), (two, None)]
+    assert (epoch_at((), 5), next_start((), 5)) == (None, None)
+
+
+@pytest.mark.parametrize("found", [(), epochs((1, 0), (2, 5)), epochs((0, 0), (2, 5))])
+def test_origin_is_not_added_to_a_complete_list(found: Epochs) -> None:
+    assert with_origin(found) == found
+
+
+def test_origin_covers_the_bytes_before_the_first_epoch_within_the_limit() -> None:
+    assert with_origin(epochs((3, 7))) == epochs((0, 0), (3, 7))
+    assert with_origin(epochs((0, 3), (3, 7))) == epochs((0, 0), (3, 7))
+    full = tuple(Epoch(number, number) for number in range(1, MAX_EPOCHS + 1))
+    assert with_origin(full) == (Epoch(0, 0), *full[1:])
