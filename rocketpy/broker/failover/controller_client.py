@@ -4,6 +4,7 @@ Source: BrokerOuterAPI, ReplicasManager (5.4.0)
 """
 
 import asyncio
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -12,7 +13,7 @@ import structlog
 
 from rocketpy.broker.failover.node_state import MasterInfo
 from rocketpy.errors import BrokerError, RocketPyError
-from rocketpy.proto.bodies.controller import SyncStateSet
+from rocketpy.proto.bodies.controller import BrokerReplicasInfo, ReplicasInfo, SyncStateSet
 from rocketpy.proto.headers.controller import (
     AlterSyncStateSetRequestHeader,
     AlterSyncStateSetResponseHeader,
@@ -243,6 +244,15 @@ class ControllerClient:
             return None
         found = GetReplicaInfoResponseHeader.from_ext(response.ext_fields)
         return _group(found, response.body)
+
+    async def replica_ids(self) -> frozenset[int]:
+        """Return the ids of all replicas of the group that the controller knows (1006)."""
+        body = json.dumps([self._name]).encode()
+        response = await self._call(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, {}, body)
+        table = BrokerReplicasInfo.decode(response.body).replicas_info_table
+        found = table.get(self._name, ReplicasInfo())
+        replicas = (*found.in_sync_replicas, *found.not_in_sync_replicas)
+        return frozenset(each.broker_id for each in replicas)
 
     # -- calls of all controllers ------------------------------------------------------------
 

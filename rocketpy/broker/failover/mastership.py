@@ -3,7 +3,7 @@
 Lives on the loop of the broker. The flags that the broker reads may be read on any thread.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
@@ -12,7 +12,11 @@ from rocketpy.broker.failover.controller_client import ControllerClient, GroupIn
 from rocketpy.broker.failover.lease import Lease
 from rocketpy.broker.failover.node_state import MasterInfo
 from rocketpy.broker.failover.sync_state_set import SyncStateSet
-from rocketpy.broker.replication.acknowledgements import NOT_ENOUGH
+from rocketpy.broker.replication.acknowledgements import (
+    NOT_ENOUGH,
+    ReplicaKey,
+    ReplicaProgress,
+)
 from rocketpy.broker.replication.ha_server import HaServer
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.wire.codes import ROLE_CHANGE
@@ -25,6 +29,7 @@ _REPLICAS_JOIN: Final = f"{ROLE_CHANGE} the replicas of the new master are joini
 _JOINED_BY_MS: Final = 5_000
 """Time after its start within which replicas usually join a new master."""
 _HAND_OVER_MS: Final = 3_000
+_LIST_PAUSE_MS: Final = 1_000
 _JOIN_MS: Final = 5_000
 """A replica that does not become level while it joins is given up, and senders with it."""
 
@@ -64,6 +69,8 @@ class Mastership:
         self._has_ended = False
         self._asked_ms = 0
         self._was_sent = False
+        self._listed: frozenset[int] = frozenset()
+        self._list_again_ms = 0
         self._joined_by_ms = now_ms() + _JOINED_BY_MS
 
     # -- read by the broker ------------------------------------------------------------------
@@ -147,11 +154,13 @@ class Mastership:
         state = self._set
         if state is None:
             return
-        replicas = {
-            each.broker_id: each.stream.progress.confirmed
+        connected = {
+            each.broker_id: each.stream.progress
             for each in server.streaming
             if each.broker_id is not None and each.stream is not None
         }
+        await self._count_listed(state, connected, client)
+        replicas = {key: each.confirmed for key, each in connected.items() if each.counts}
         server.membership_changed()
         now_ms = self._now_ms()
         confirmed = server.acknowledgements.confirmed_end
@@ -165,6 +174,38 @@ class Mastership:
             server.membership_changed()
         if state.is_asking:
             await self._change(state, replicas, server, client)
+
+    async def _count_listed(
+        self,
+        state: SyncStateSet,
+        connected: Mapping[int, ReplicaProgress],
+        client: ControllerClient,
+    ) -> None:
+        """Count replicas that have not proven their ids, if the controller has given these ids.
+
+        A stranger would otherwise be waited for until the controller refuses it.
+        """
+        waiting = {
+            number: each
+            for number, each in connected.items()
+            if not each.counts and isinstance(each.key, ReplicaKey)
+        }
+
+        def count() -> None:
+            for number, each in waiting.items():
+                each.counts = number in (self._listed | state.stored) - {self._own_id}
+
+        # First: members must not wait for the controller's answer about others.
+        count()
+        now_ms = self._now_ms()
+        has_unknown = any(not waiting[number].counts for number in waiting.keys() - {self._own_id})
+        if has_unknown and now_ms >= self._list_again_ms:
+            self._list_again_ms = now_ms + _LIST_PAUSE_MS
+            try:
+                self._listed = await client.replica_ids()
+            except RocketPyError as error:
+                _log.debug("replicas not listed", error=str(error))
+            count()
 
     async def _change(
         self,

@@ -28,8 +28,8 @@ _SAMPLES: Final = 30
 """Samples of the end of the log within `slaveTimeout`; a message is released so much later."""
 
 
-class PairKey(NamedTuple):
-    """Key of a replica that has proven its broker id."""
+class ReplicaKey(NamedTuple):
+    """Key of a replica that names its broker id."""
 
     protocol: str
     broker_id: int
@@ -45,6 +45,8 @@ class ReplicaProgress:
         confirmed: end of the part that it confirms.
         state: whether it writes.
         reported_ms: monotonic time of its last report.
+        counts: whether it is a copy at all. A replica that has not proven its broker id is none
+            before the controller has listed that id.
     """
 
     key: Hashable
@@ -52,6 +54,7 @@ class ReplicaProgress:
     confirmed: int
     state: DiskState
     reported_ms: int
+    counts: bool = True
 
 
 class Acknowledgements:
@@ -94,9 +97,9 @@ class Acknowledgements:
 
     # -- events ------------------------------------------------------------------------------
 
-    def add(self, key: Hashable, now_ms: int) -> ReplicaProgress:
+    def add(self, key: Hashable, now_ms: int, *, counts: bool = True) -> ReplicaProgress:
         """Add a connection, which has confirmed nothing yet."""
-        progress = ReplicaProgress(key, 0, 0, DiskState.WRITING, now_ms)
+        progress = ReplicaProgress(key, 0, 0, DiskState.WRITING, now_ms, counts)
         self._replicas.append(progress)
         return progress
 
@@ -200,13 +203,13 @@ class Acknowledgements:
         """Return whether a connection counts as a copy in sync."""
         gap = self._appended - progress.confirmed
         is_writing = progress.state is DiskState.WRITING
-        return is_writing and gap < self._config.ha_max_gap_not_in_sync
+        return is_writing and progress.counts and gap < self._config.ha_max_gap_not_in_sync
 
     def _confirmed_by_key(self) -> dict[Hashable, int]:
-        """Return the part that each replica confirms; those that do not write are left out."""
+        """Return the part that each replica confirms; without those that do not write or count."""
         found: dict[Hashable, int] = {}
         for each in self._replicas:
-            if each.state is DiskState.WRITING:
+            if each.state is DiskState.WRITING and each.counts:
                 found[each.key] = max(found.get(each.key, 0), each.confirmed)
         return found
 
@@ -220,9 +223,9 @@ class Acknowledgements:
         return None if self._membership is None else self._membership.needed()
 
     def _confirmed_by_id(self) -> dict[int, int]:
-        """Return the part that each replica with a proven broker id confirms."""
+        """Return the part that each replica with a broker id confirms."""
         found = self._confirmed_by_key()
-        return {key.broker_id: end for key, end in found.items() if isinstance(key, PairKey)}
+        return {key.broker_id: end for key, end in found.items() if isinstance(key, ReplicaKey)}
 
     def _update(self) -> None:
         if self._membership is not None and not self._membership.may_acknowledge():

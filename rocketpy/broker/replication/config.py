@@ -44,7 +44,8 @@ class ReplicationConfig:
         max_ha_transfer_byte_in_second: bytes per second and slave.
         ha_master_address: `host:port` of the master's HA port; empty: as the name servers say.
             While these name no master, the slave asks the port before this one for its protocol.
-        ha_allowed_peers: addresses or networks of peers that speak the classic protocol.
+        ha_allowed_peers: addresses or networks of peers that speak the protocols of Apache
+            RocketMQ: the classic one, or AutoSwitch in a group with a controller.
         replication_secret_file: file with the secret of the pair protocol.
         ha_tls_enable: both sides present a TLS certificate.
     """
@@ -100,7 +101,7 @@ class ReplicationConfig:
             ) from error
 
     def allows_classic(self, ip: str) -> bool:
-        """Return whether a peer at an address may speak the classic protocol."""
+        """Return whether a peer at an address may speak a protocol of Apache's, without a proof."""
         try:
             address = ipaddress.ip_address(ip)
         except ValueError:
@@ -147,6 +148,14 @@ class ReplicationConfig:
             reason = f"the file must hold at least {LEAST_SECRET_BYTES} bytes"
             raise ConfigError(f"{reason}, not {len(secret)}; try: openssl rand -hex 32", key=key)
         return secret
+
+
+class HaProtocol(Enum):
+    """Protocol between a master and a slave, as 907 and logs name it."""
+
+    PAIR = "pair"
+    AUTO_SWITCH = "autoswitch"
+    CLASSIC = "classic"
 
 
 class BrokerRole(Enum):

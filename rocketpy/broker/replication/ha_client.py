@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from rocketpy.broker.cluster.membership import Membership
-from rocketpy.broker.replication.config import ReplicationConfig
+from rocketpy.broker.replication.config import HaProtocol, ReplicationConfig
 from rocketpy.broker.replication.handshake import PairIdentity
 from rocketpy.broker.replication.master_link import LinkEnd, MasterLink
 from rocketpy.broker.replication.replica_state import (
@@ -155,10 +155,10 @@ class HaClient:
             self._on(Event.MASTER_KNOWN)
         elif self.state.state in REFUSED_STATES:
             self._on(Event.RETRIED)
-        is_pair = await self._speaks_pair(master)
+        protocol = await self._protocol_of(master)
         host, _, port = master.ha_address.rpartition(":")
         host = host.strip("[]")
-        if not is_pair and not self._config.allows_classic(host):
+        if protocol is not HaProtocol.PAIR and not self._config.allows_classic(host):
             reason = (
                 f"the master at {master.ha_address} does not speak the pair protocol, and its "
                 "address is not in haAllowedPeers"
@@ -170,7 +170,7 @@ class HaClient:
             config=self._config,
             identity=self._identity,
             copy=self._copy,
-            is_pair=is_pair,
+            protocol=protocol,
             loop=asyncio.get_running_loop(),
             clock=self._clock,
             nonce=self._new_nonce(),
@@ -178,6 +178,7 @@ class HaClient:
             on_data=self.state.data_arrived,
             membership=self._membership,
         )
+        is_pair = protocol is HaProtocol.PAIR
         tls = self._tls() if is_pair and self._tls is not None else None
         async with asyncio.timeout(_CONNECT_S):
             await self._network.connect(lambda: link, host, int(port), tls=tls)
@@ -187,6 +188,11 @@ class HaClient:
         finally:
             self.link = None
             link.abort("the slave leaves")
+
+    async def _protocol_of(self, master: MasterAddresses) -> HaProtocol:
+        if await self._speaks_pair(master):
+            return HaProtocol.PAIR
+        return HaProtocol.CLASSIC if self._membership is None else HaProtocol.AUTO_SWITCH
 
     async def _speaks_pair(self, master: MasterAddresses) -> bool:
         """Return whether the master speaks the pair protocol, and this slave can."""

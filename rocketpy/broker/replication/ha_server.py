@@ -15,7 +15,7 @@ from typing import Any, Final
 import structlog
 
 from rocketpy.broker.replication.acknowledgements import NO_BOUND, Acknowledgements
-from rocketpy.broker.replication.config import ReplicationConfig
+from rocketpy.broker.replication.config import HaProtocol, ReplicationConfig
 from rocketpy.broker.replication.handshake import PairIdentity
 from rocketpy.broker.replication.replica_connection import MasterLog, ReplicaConnection
 from rocketpy.broker.replication.store_log import ReplicaOffsets
@@ -49,12 +49,14 @@ class RefusedSlave:
     Attributes:
         address: its IP address.
         broker_id: None for a peer of the classic protocol.
+        protocol: that it speaks.
         refusal: why.
         time_ms: wall time of the last refusal.
     """
 
     address: str
     broker_id: int | None
+    protocol: HaProtocol | None
     refusal: Refuse
     time_ms: int
 
@@ -286,7 +288,9 @@ class HaServer(Acceptor[ReplicaConnection]):
                 reason=refusal.text,
             )
         now_ms = self._clock.time_ms()
-        self.refusals[key] = RefusedSlave(connection.ip, connection.broker_id, refusal, now_ms)
+        self.refusals[key] = RefusedSlave(
+            connection.ip, connection.broker_id, connection.protocol, refusal, now_ms
+        )
         if len(self.refusals) > _MAX_REFUSALS:
             del self.refusals[next(iter(self.refusals))]
 

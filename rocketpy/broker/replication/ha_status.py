@@ -100,7 +100,7 @@ class HaStatus:
             transfer_from_where=stream.sent,
             broker_id=each.broker_id,
             state=(State.STREAMING if is_writing else State.STALLED).name,
-            protocol=each.protocol,
+            protocol=each.protocol and each.protocol.value,
             reason=None if is_writing else f"disk {progress.state.name.lower()}",
         )
 
@@ -114,7 +114,7 @@ class HaStatus:
             master_flush_offset=0 if link is None else link.confirmed,
             is_activated=state.is_connected,
             state=state.state.name,
-            protocol=None if link is None else ("pair" if link.is_pair else "classic"),
+            protocol=None if link is None else link.protocol.value,
             reason=state.reason[:_MAX_REASON_CHARS] or None,
         )
 
@@ -125,6 +125,6 @@ def _refused(each: RefusedSlave, end: int) -> HAConnectionInfo:
         diff=end,
         broker_id=each.broker_id,
         state=_REFUSED_AS.get(each.refusal.code, State.REFUSED).name,
-        protocol="classic" if each.broker_id is None else "pair",
+        protocol=each.protocol and each.protocol.value,
         reason=each.refusal.text[:_MAX_REASON_CHARS],
     )

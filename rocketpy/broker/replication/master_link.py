@@ -1,6 +1,6 @@
-"""Connection of a slave to the HA port of its master, in either protocol.
+"""Connection of a slave to the HA port of its master, in any of the three protocols.
 
-Source: DefaultHAClient (5.4.0).
+Source: DefaultHAClient, AutoSwitchHAClient (5.4.0).
 """
 
 import asyncio
@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 import structlog
 
 from rocketpy.broker.cluster.membership import Membership
-from rocketpy.broker.replication.config import ReplicationConfig
+from rocketpy.broker.replication.auto_switch import AutoSwitchSlave
+from rocketpy.broker.replication.config import HaProtocol, ReplicationConfig
 from rocketpy.broker.replication.handshake import (
     Accepted,
     Diverged,
@@ -22,7 +23,8 @@ from rocketpy.broker.replication.handshake import (
 from rocketpy.broker.replication.replica_state import Event
 from rocketpy.broker.replication.store_log import LogCopy
 from rocketpy.errors import RocketPyError
-from rocketpy.proto.replication import classic_frames, pair_frames
+from rocketpy.proto.replication import auto_switch_frames, classic_frames, pair_frames
+from rocketpy.proto.replication.auto_switch_frames import EpochPart
 from rocketpy.proto.replication.pair_frames import Refusal, Report
 from rocketpy.runtime.clock import Clock
 
@@ -48,7 +50,7 @@ class LinkEnd(NamedTuple):
 
 
 class _Part(Protocol):
-    """Part of the log in either protocol."""
+    """Part of the log in any protocol."""
 
     @property
     def phy_offset(self) -> int:
@@ -69,7 +71,7 @@ class MasterLink(asyncio.Protocol):
         config: settings.
         identity: this broker.
         copy: the log that is written.
-        is_pair: whether to speak the pair protocol.
+        protocol: to speak.
         loop: the loop that it lives on.
         clock: time.
         nonce: 32 fresh random bytes.
@@ -79,7 +81,7 @@ class MasterLink(asyncio.Protocol):
 
     Attributes:
         ended: done when the connection is over.
-        is_pair: as given.
+        protocol: as given.
         read_ms: wall time of the last bytes from the master; 0: none.
         written_ms: wall time of the last report; 0: none.
         confirmed: end of the log that enough replicas have, as the master said last.
@@ -92,7 +94,7 @@ class MasterLink(asyncio.Protocol):
         config: ReplicationConfig,
         identity: PairIdentity,
         copy: LogCopy,
-        is_pair: bool,
+        protocol: HaProtocol,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         nonce: bytes,
@@ -101,7 +103,7 @@ class MasterLink(asyncio.Protocol):
         membership: Membership | None = None,
     ) -> None:
         self.ha_address: str = ha_address
-        self.is_pair: bool = is_pair
+        self.protocol: HaProtocol = protocol
         self.ended: asyncio.Future[LinkEnd] = loop.create_future()
         self.read_ms: int = 0
         self.written_ms: int = 0
@@ -117,6 +119,7 @@ class MasterLink(asyncio.Protocol):
         self._membership = membership or Membership()
         self._transport: asyncio.Transport | None = None
         self._handshake: SlaveHandshake | None = None
+        self._auto_switch: AutoSwitchSlave | None = None
         self._feed: Callable[[bytes], list[Any]]
         self._is_streaming = False
         self._is_stalled = False
@@ -144,11 +147,13 @@ class MasterLink(asyncio.Protocol):
             self._end(LinkEnd(str(error)))
             return
         self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
-        if not self.is_pair:
-            self._feed = classic_frames.TransferReader().feed
-            self._on_event(Event.ACCEPTED, "")
-            self._is_streaming = True
-            self._send_report(must=True)
+        if self.protocol is HaProtocol.CLASSIC:
+            self._accepted(classic_frames.TransferReader().feed)
+            return
+        if self.protocol is HaProtocol.AUTO_SWITCH:
+            self._auto_switch = AutoSwitchSlave(self._identity.broker_id, self._copy)
+            self._on_event(Event.CONNECTED, "")
+            transport.write(self._auto_switch.start())
             return
         is_certified = bool(transport.get_extra_info("peercert"))
         if self._config.ha_tls_enable and not is_certified:
@@ -197,7 +202,44 @@ class MasterLink(asyncio.Protocol):
 
     # -- handshake ---------------------------------------------------------------------------
 
+    def _accepted(self, feed: Callable[[bytes], list[Any]]) -> None:
+        """Report where the log ends, and take what follows as the master's stream."""
+        self._feed = feed
+        self._on_event(Event.ACCEPTED, "")
+        self._is_streaming = True
+        if self._auto_switch is None:
+            self._copy.show_all()
+        self._send_report(must=True)
+        self._copy.when_flushed(self._flushed_on_any_thread)
+
+    def _shake_auto_switch(self, slave: AutoSwitchSlave, data: bytes) -> None:
+        if not slave.feed(data):
+            return
+        if slave.result is not None:
+            self._refused(slave.result)
+            return
+        self._follow_epochs(slave, self._copy.end_phy_offset)
+        self._accepted(auto_switch_frames.PartFrameReader().feed)
+        self._receive(slave.rest())
+
+    def _follow_epochs(self, slave: AutoSwitchSlave, end: int) -> None:
+        """Store the epochs of the log up to an offset, before its bytes."""
+        epochs = slave.epochs_to(end)
+        if epochs is not None:
+            self._membership.on_followed(epochs)
+
+    def _refused(self, result: Refused | Diverged) -> None:
+        if isinstance(result, Refused):
+            self._end(LinkEnd(result.refusal.text, Refusal(result.refusal.code)))
+            return
+        text = f"the log must be cut at {result.end}, where the master's continues differently"
+        self._end(LinkEnd(text, Refusal.DIFFERENT_LOG))
+        self._membership.on_diverged(result.end)
+
     def _shake(self, data: bytes) -> None:
+        if self._auto_switch is not None:
+            self._shake_auto_switch(self._auto_switch, data)
+            return
         handshake, transport = self._handshake, self._transport
         assert handshake is not None
         assert transport is not None
@@ -205,22 +247,15 @@ class MasterLink(asyncio.Protocol):
         if answer:
             transport.write(answer)
         result = handshake.result
-        if isinstance(result, Refused):
-            self._end(LinkEnd(result.refusal.text, Refusal(result.refusal.code)))
-        elif isinstance(result, Diverged):
-            text = f"the log must be cut at {result.end}, where the master's continues differently"
-            self._end(LinkEnd(text, Refusal.DIFFERENT_LOG))
-            self._membership.on_diverged(result.end)
+        if isinstance(result, Refused | Diverged):
+            self._refused(result)
         elif isinstance(result, Accepted):
             assert handshake.challenge is not None
             # Before the first byte of the master's log: an empty log takes the identity with it.
             self._copy.adopt(handshake.challenge.log)
             if handshake.challenge.epochs:
                 self._membership.on_followed(epochs_of(handshake.challenge))
-            self._feed = pair_frames.DataReader(handshake.master_tags).feed
-            self._on_event(Event.ACCEPTED, "")
-            self._is_streaming = True
-            self._send_report(must=True)
+            self._accepted(pair_frames.DataReader(handshake.master_tags).feed)
             self._receive(handshake.rest())
 
     # -- the stream --------------------------------------------------------------------------
@@ -234,14 +269,21 @@ class MasterLink(asyncio.Protocol):
             self._on_data()
         is_heartbeat = False
         for part in parts:
+            if self._auto_switch is not None:
+                self._auto_switch.check(cast("EpochPart", part))
             self._copy.receive(part.phy_offset, part.data)
+            if self._auto_switch is not None:
+                self._follow_epochs(self._auto_switch, part.phy_offset + len(part.data))
             is_heartbeat = is_heartbeat or not part.data
         last = parts[-1]
-        if isinstance(last, pair_frames.Data):
+        if isinstance(last, pair_frames.Data | EpochPart):
             self.confirmed = last.confirmed
+        if self._auto_switch is not None:
+            self._copy.show_to(self.confirmed)
+        must_report = is_heartbeat and self.protocol is not HaProtocol.CLASSIC
         if self._step_timer is None and not self._is_stalled:
-            self._step(must_report=is_heartbeat and self.is_pair)
-        elif is_heartbeat and self.is_pair:
+            self._step(must_report=must_report)
+        elif must_report:
             self._send_report(must=True)
         self._settle_reading()
 
@@ -318,10 +360,16 @@ class MasterLink(asyncio.Protocol):
         report = self._copy.report
         if self._transport is None or not (must or report != self._last):
             return
+        is_first = self._last is None
+        if is_first and self._auto_switch is not None and report.confirmed < report.received:
+            # It says where the master begins, and counts as a confirmation, too.
+            return
         self._last = report
         self._wrote_at_ms, self.written_ms = self._clock.monotonic_ms(), self._clock.time_ms()
         if self._handshake is not None:
             self._transport.write(pair_frames.encode_report(report, self._handshake.slave_tags))
+        elif self._auto_switch is not None:
+            self._transport.write(auto_switch_frames.encode_report(report.confirmed))
         else:
             # A classic master begins at the first report, so that is the end of the log.
             offset = report.confirmed if self._has_data else report.received

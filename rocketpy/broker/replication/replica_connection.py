@@ -3,23 +3,29 @@
 A peer is one of these, in this order, and closes at the first thing that a correct peer would not
 send::
 
-    OPENING      its first eight bytes choose the protocol; the classic one by address only
-    HANDSHAKE    pair protocol: it proves itself, and the logs are compared
+    OPENING      its first eight bytes choose the protocol; Apache's two by address only
+    HANDSHAKE    pair protocol: it proves itself, and the logs are compared; AutoSwitch protocol: it
+                 compares the epoch lists, and reports where its log ends
     STREAMING    it gets the log, and reports what it has
 
-Source: DefaultHAConnection (5.4.0).
+Source: DefaultHAConnection, AutoSwitchHAConnection (5.4.0).
 """
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, Protocol, cast
 
 import structlog
 
-from rocketpy.broker.replication.acknowledgements import Acknowledgements, PairKey, ReplicaProgress
-from rocketpy.broker.replication.config import ReplicationConfig
+from rocketpy.broker.replication.acknowledgements import (
+    Acknowledgements,
+    ReplicaKey,
+    ReplicaProgress,
+)
+from rocketpy.broker.replication.auto_switch import AutoSwitchMaster
+from rocketpy.broker.replication.config import HaProtocol, ReplicationConfig
 from rocketpy.broker.replication.handshake import (
     Accepted,
     ComparedLog,
@@ -29,7 +35,7 @@ from rocketpy.broker.replication.handshake import (
 )
 from rocketpy.broker.replication.transfer import AppendRate, TransferPace
 from rocketpy.errors import BadFrameError, ProtocolError, ResourceShortError
-from rocketpy.proto.replication import classic_frames, pair_frames
+from rocketpy.proto.replication import auto_switch_frames, classic_frames, pair_frames
 from rocketpy.proto.replication.pair_frames import DiskState, FrameTags, Refusal, Refuse
 from rocketpy.remoting.network.acceptor import AcceptedProtocol
 
@@ -115,6 +121,8 @@ class _Stream:
     sent: int
     head: Callable[[int, bytes], bytes]
     read: Callable[[bytes], None]
+    # Of the AutoSwitch protocol alone.
+    auto_switch: AutoSwitchMaster | None = None
 
 
 class ReplicaConnection(AcceptedProtocol):
@@ -123,7 +131,8 @@ class ReplicaConnection(AcceptedProtocol):
     Attributes:
         ip: address of the peer.
         phase: see the module.
-        broker_id: of a slave of the pair protocol; None: unknown.
+        broker_id: of the slave; None: unknown, as with the classic protocol.
+        protocol: that it speaks; None before it has sent a frame.
         stream: progress of the transfer; None before STREAMING.
         bytes_per_s: bytes sent in the last second.
     """
@@ -133,12 +142,16 @@ class ReplicaConnection(AcceptedProtocol):
         self.ip: str = ip
         self.phase: Phase = Phase.OPENING
         self.broker_id: int | None = None
+        self.protocol: HaProtocol | None = None
         self.stream: _Stream | None = None
         self.gone: asyncio.Future[None] = owner.loop.create_future()
         self._owner = owner
         self._transport: asyncio.Transport
         self._opening = b""
         self._handshake: MasterHandshake
+        self._auto_switch: AutoSwitchMaster
+        self._handshake_ms = _HANDSHAKE_MS
+        self._probe_ms = _PROBE_MS
         self._opened_ms = self._read_ms = self._written_ms = owner.now_ms()
         self._probed_ms: int | None = None
         self._is_paused = False
@@ -150,11 +163,6 @@ class ReplicaConnection(AcceptedProtocol):
         """Address of the peer for people."""
         peer = self._transport.get_extra_info("peername") if self.is_attached else None
         return f"{peer[0]}:{peer[1]}" if peer else self.ip
-
-    @property
-    def protocol(self) -> str:
-        """Protocol of a served slave: `pair` or `classic`."""
-        return "classic" if self.broker_id is None else "pair"
 
     @property
     def is_streaming(self) -> bool:
@@ -179,10 +187,12 @@ class ReplicaConnection(AcceptedProtocol):
         try:
             if self.stream is not None:
                 self.stream.read(data)
-            elif self.phase is Phase.HANDSHAKE:
+            elif self.phase is not Phase.HANDSHAKE:
+                self._open(data)
+            elif self.protocol is HaProtocol.PAIR:
                 self._shake(data)
             else:
-                self._open(data)
+                self._shake_auto_switch(data)
         except ProtocolError as error:
             self.abort(str(error))
 
@@ -237,15 +247,22 @@ class ReplicaConnection(AcceptedProtocol):
         owner = self._owner
         if self._opening.startswith(pair_frames.PREAMBLE):
             self._begin_handshake()
-        elif owner.config.allows_classic(self.ip):
-            self._accept_classic(self._opening)
-        else:
+        elif not owner.config.allows_classic(self.ip):
             raise BadFrameError(
                 "it speaks no pair protocol, and its address is not in haAllowedPeers"
             )
+        elif owner.log.epochs and auto_switch_frames.is_slave_hello(self._opening):
+            self.protocol, self.phase = HaProtocol.AUTO_SWITCH, Phase.HANDSHAKE
+            self._auto_switch = AutoSwitchMaster(owner.log)
+            opening, self._opening = self._opening, b""
+            self._shake_auto_switch(opening)
+        else:
+            self.protocol = HaProtocol.CLASSIC
+            self._accept_classic(self._opening)
 
     def _begin_handshake(self) -> None:
         owner = self._owner
+        self.protocol = HaProtocol.PAIR
         is_certified = bool(self._transport.get_extra_info("peercert"))
         if not (owner.identity.secret or is_certified):
             raise BadFrameError("a slave needs a secret (replicationSecretFile) or a certificate")
@@ -276,7 +293,7 @@ class ReplicaConnection(AcceptedProtocol):
             reader = pair_frames.ReportReader(handshake.slave_tags)
             tags = handshake.master_tags
             self._start(
-                PairKey("pair", result.hello.id),
+                ReplicaKey(HaProtocol.PAIR.value, result.hello.id),
                 start=result.start,
                 max_frame_bytes=pair_frames.MAX_PART_BYTES,
                 head=lambda offset, part: self._pair_head(offset, part, tags),
@@ -297,26 +314,72 @@ class ReplicaConnection(AcceptedProtocol):
         """Serve a peer of the classic protocol from its first report on."""
         reader = classic_frames.ReportReader()
         first, *more = reader.feed(data)
+        refusal = self._refusal_of(first)
+        if refusal is not None:
+            self._refuse(refusal, is_known=True)
+            return
+        # A slave with an empty log gets the whole log; Apache's master sends the last file only.
+        self._start(
+            ("classic", self.ip),
+            start=first or self._owner.log.min_phy_offset,
+            max_frame_bytes=self._owner.config.ha_transfer_batch_size,
+            head=lambda offset, part: classic_frames.encode_transfer_head(offset, len(part)),
+            read=lambda received: self._end_reports(reader.feed(received)),
+        )
+        self._end_reports((first, *more))
+
+    def _refusal_of(self, first: int) -> Refuse | None:
+        """Return why a slave whose log ends at an offset is refused; None if it is served."""
         low, end = self._owner.log.min_phy_offset, self._owner.log.end_phy_offset
         if first < 0:
             raise BadFrameError(f"it reports offset {first}")
         if 0 < first < low:
             text = f"the slave ends at {first}, the master deleted everything before {low}"
-            self._refuse(Refuse(code=Refusal.BEHIND_RANGE, offset=low, text=text), is_known=True)
-            return
+            return Refuse(code=Refusal.BEHIND_RANGE, offset=low, text=text)
         if first > end:
             text = f"the slave ends at {first}, beyond the master's end {end}"
-            self._refuse(Refuse(code=Refusal.BEYOND_END, offset=end, text=text), is_known=True)
+            return Refuse(code=Refusal.BEYOND_END, offset=end, text=text)
+        return None
+
+    def _shake_auto_switch(self, data: bytes) -> None:
+        """Answer a hello of the AutoSwitch protocol, and serve the slave from its report on."""
+        peer = self._auto_switch
+        if peer.hello is None:
+            hello = peer.open(data)
+            if hello is not None:
+                self.broker_id = hello.broker_id
+                # Apache's slave reports with its next heartbeat, and answers none.
+                config = self._owner.config
+                self._handshake_ms = config.ha_housekeeping_interval
+                self._probe_ms += config.ha_send_heartbeat_interval
+                if self._is_free(hello.broker_id):
+                    self._transport.write(peer.answer())
             return
-        # A slave with an empty log gets the whole log; Apache's master sends the last file only.
+        offsets = peer.reports(data)
+        if not offsets or not self._is_free(peer.hello.broker_id):
+            return
+        refusal = self._refusal_of(offsets[0])
+        if refusal is not None:
+            self._refuse(refusal, is_known=True)
+            return
+        kind = ReplicaKey(HaProtocol.AUTO_SWITCH.value, peer.hello.broker_id)
         self._start(
-            ("classic", self.ip),
-            start=first or low,
-            max_frame_bytes=self._owner.config.ha_transfer_batch_size,
-            head=lambda offset, part: classic_frames.encode_transfer_head(offset, len(part)),
-            read=lambda received: self._classic_reports(reader.feed(received)),
+            ("learner", kind.broker_id) if peer.hello.is_learner else kind,
+            start=offsets[0] or self._owner.log.min_phy_offset,
+            max_frame_bytes=auto_switch_frames.MAX_PART_BYTES,
+            head=self._auto_switch_head,
+            read=lambda received: self._end_reports(peer.reports(received)),
+            auto_switch=peer,
         )
-        self._classic_reports((first, *more))
+        self._end_reports(offsets)
+
+    def _is_free(self, broker_id: int) -> bool:
+        """Return whether no other connection has a broker id; otherwise this one is refused."""
+        if not self._owner.is_taken(broker_id):
+            return True
+        text = f"another slave with brokerId {broker_id} is connected"
+        self._refuse(Refuse(code=Refusal.SAME_ID, offset=-1, text=text), is_known=True)
+        return False
 
     def _start(
         self,
@@ -326,6 +389,7 @@ class ReplicaConnection(AcceptedProtocol):
         max_frame_bytes: int,
         head: Callable[[int, bytes], bytes],
         read: Callable[[bytes], None],
+        auto_switch: AutoSwitchMaster | None = None,
     ) -> None:
         owner, config = self._owner, self._owner.config
         limit = config.max_ha_transfer_byte_in_second if config.ha_flow_control_enable else None
@@ -335,14 +399,15 @@ class ReplicaConnection(AcceptedProtocol):
             max_frame_bytes=max_frame_bytes,
             limit_bytes_per_s=limit,
         )
-        progress = owner.acknowledgements.add(key, owner.now_ms())
-        self.stream = _Stream(progress, pace, start, head, read)
+        # A broker id that was not proven counts once the controller has listed it.
+        progress = owner.acknowledgements.add(key, owner.now_ms(), counts=auto_switch is None)
+        self.stream = _Stream(progress, pace, start, head, read, auto_switch)
         self.phase = Phase.STREAMING
         logger.info(
             "slave accepted",
             peer=self.ip,
             broker_id=self.broker_id,
-            protocol=self.protocol,
+            protocol=self.protocol and self.protocol.value,
             phy_offset=start,
         )
         owner.accepted(self)
@@ -350,7 +415,8 @@ class ReplicaConnection(AcceptedProtocol):
 
     # -- reports -----------------------------------------------------------------------------
 
-    def _classic_reports(self, offsets: tuple[int, ...]) -> None:
+    def _end_reports(self, offsets: Sequence[int]) -> None:
+        """Take reports of Apache's protocols, which name the end of the slave's log."""
         for offset in offsets:
             self._check_report(offset, offset)
         if offsets:
@@ -430,6 +496,8 @@ class ReplicaConnection(AcceptedProtocol):
     def _frame(self, phy_offset: int, size_bytes: int) -> tuple[bytes, bytes] | None:
         """Return head and bytes of the next frame; None if retention has deleted them."""
         assert self.stream is not None
+        if self.stream.auto_switch is not None:
+            size_bytes = self.stream.auto_switch.part_bytes(phy_offset, size_bytes)
         part = self._owner.log.part(phy_offset, size_bytes)
         if not part:
             return None
@@ -477,6 +545,10 @@ class ReplicaConnection(AcceptedProtocol):
         confirmed = self._owner.acknowledgements.confirmed_end
         return pair_frames.encode_data_head(phy_offset, data, confirmed, tags)
 
+    def _auto_switch_head(self, phy_offset: int, data: bytes) -> bytes:
+        confirmed = self._owner.acknowledgements.confirmed_end
+        return self._auto_switch.part_head(phy_offset, len(data), confirmed)
+
     # -- time --------------------------------------------------------------------------------
 
     def probe(self, now_ms: int) -> None:
@@ -489,15 +561,22 @@ class ReplicaConnection(AcceptedProtocol):
         """Close a silent peer, and send heartbeats; called several times a second."""
         config = self._owner.config
         if not self.is_streaming:
-            if now_ms - self._opened_ms >= _HANDSHAKE_MS:
+            if now_ms - self._opened_ms >= self._handshake_ms:
                 self.abort("it has not proven itself in time")
             return
-        if self._probed_ms is not None and now_ms - self._probed_ms >= _PROBE_MS:
+        if self._probed_ms is not None and now_ms - self._probed_ms >= self._probe_ms:
             self.abort("it does not answer, and the same broker id has connected again")
         elif now_ms - self._read_ms >= config.ha_housekeeping_interval:
             self.abort("it is silent (haHousekeepingInterval)")
-        elif now_ms - self._written_ms >= config.ha_send_heartbeat_interval:
+        elif now_ms - self._written_ms >= config.ha_send_heartbeat_interval or self._has_news():
             self._heartbeat(now_ms)
+
+    def _has_news(self) -> bool:
+        """Return whether consumers of an AutoSwitch slave may read more than the slave knows."""
+        peer = None if self.stream is None else self.stream.auto_switch
+        if peer is None or self._is_paused:
+            return False
+        return peer.sent_confirmed < self._owner.acknowledgements.confirmed_end
 
     def _heartbeat(self, now_ms: int) -> None:
         if self.stream is not None and not self._is_reading:

@@ -13,6 +13,8 @@ _USUAL_TAIL_BYTES: Final = 5 << 20
 _RECORD_EXTRA_BYTES: Final = 64 << 10
 STEP_BYTES: Final = 256 << 10
 """Bytes that are appended before the loop serves others."""
+MOST_HIDDEN_BYTES: Final = 16 << 20
+"""Bytes of a slave's log that consumers do not see yet, because too few replicas have them."""
 
 
 class ReplicaOffsets(Protocol):
@@ -214,6 +216,7 @@ class LogCopy(StoreLog):
         self._parts: deque[bytes | memoryview] = deque()
         self._is_undispatched = False
         self._is_flush_awaited = False
+        self._hides = False
 
     @property
     def end_phy_offset(self) -> int:
@@ -324,6 +327,26 @@ class LogCopy(StoreLog):
     def _stalled(self, state: DiskState, reason: str) -> bool:
         self.disk_state, self.reason = state, reason
         return False
+
+    def show_to(self, confirmed: int) -> None:
+        """Let consumers read what enough replicas have, as the master says, and no more.
+
+        Bytes wait for that in memory; without an end, if the master does not count any further. So
+        the oldest ones are shown beyond `MOST_HIDDEN_BYTES`.
+
+        Args:
+            confirmed: end of that part; it may be ahead of this log.
+        """
+        replicas = self._store.replicas
+        if not self._hides:
+            self._hides = True
+            replicas.require()
+        replicas.confirm(max(confirmed, self.end_phy_offset - MOST_HIDDEN_BYTES))
+
+    def show_all(self) -> None:
+        """Let consumers read everything: the master does not say what enough replicas have."""
+        self._hides = False
+        self._store.replicas.wait_for_none()
 
     def check_soon(self) -> None:
         """Let the next step find out whether the store writes, even if nothing was received."""

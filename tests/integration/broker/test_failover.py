@@ -156,6 +156,27 @@ async def test_suspended_master_is_replaced_and_its_log_is_cut(tmp_path: Path) -
     await check(tmp_path, faults, controllerHeartBeatTimeoutMills="2000")
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "suspended"])
+async def test_replicas_without_secret_replace_their_master_by_the_autoswitch_protocol(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    async def faults(group: FailoverGroup, load: Load) -> None:
+        lost = await lose_master(group, load, number)
+        if number is signal.SIGSTOP:
+            await asyncio.to_thread(group.signal, lost, signal.SIGCONT)
+        else:
+            await asyncio.to_thread(group.start, lost)
+        await until(lambda: is_full(group), "the lost one is back")
+
+    await check(
+        tmp_path,
+        faults,
+        replicationSecretFile="",
+        haAllowedPeers="127.0.0.1",
+        controllerHeartBeatTimeoutMills="2000",
+    )
+
+
 async def test_sends_continue_without_controller_and_fail_over_once_it_is_back(
     tmp_path: Path,
 ) -> None:

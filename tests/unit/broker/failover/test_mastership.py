@@ -10,8 +10,10 @@ import pytest
 from rocketpy.broker.failover.controller_client import ControllerClient, GroupInfo
 from rocketpy.broker.failover.mastership import Mastership
 from rocketpy.broker.failover.node_state import MasterInfo
+from rocketpy.broker.replication.acknowledgements import ReplicaKey, ReplicaProgress
 from rocketpy.broker.replication.ha_server import HaServer
 from rocketpy.errors import ConnectError, RocketPyError
+from rocketpy.proto.replication.pair_frames import DiskState
 from rocketpy.proto.wire.codes import ROLE_CHANGE
 
 MASTER = MasterInfo(1, "a:1", 4)
@@ -22,6 +24,7 @@ class FakeServer:
 
     def __init__(self) -> None:
         self.confirmed_by: dict[int, int] = {}
+        self.unproven: dict[int, ReplicaProgress] = {}
         self.acknowledged_end = 100
         self.log = SimpleNamespace(end_phy_offset=100)
         self.acknowledgements = SimpleNamespace(confirmed_end=100)
@@ -32,7 +35,10 @@ class FakeServer:
         return [
             SimpleNamespace(
                 broker_id=number,
-                stream=SimpleNamespace(progress=SimpleNamespace(confirmed=end)),
+                stream=SimpleNamespace(
+                    progress=self.unproven.get(number)
+                    or SimpleNamespace(confirmed=end, counts=True)
+                ),
             )
             for number, end in self.confirmed_by.items()
         ]
@@ -51,6 +57,14 @@ class FakeController:
         self.refuses = False
         self.stores_without_answer = False
         self.knows_fences = False
+        self.ids = frozenset({1, 2})
+        self.lists = 0
+
+    async def replica_ids(self) -> frozenset[int]:
+        self.lists += 1
+        if self.failure is not None:
+            raise self.failure
+        return self.ids
 
     async def alter(
         self,
@@ -211,3 +225,41 @@ def test_request_that_may_still_arrive_is_fenced_by_a_new_epoch_of_the_stored_se
     assert kit.mastership.needed() == frozenset()
     assert kit.controller.asked[-1] == {1}
     assert kit.controller.set_epoch == 6
+
+
+def unproven(kit: Kit, number: int, *, is_learner: bool = False) -> ReplicaProgress:
+    key = ("learner", number) if is_learner else ReplicaKey("autoswitch", number)
+    found = ReplicaProgress(key, 100, 100, DiskState.WRITING, 0, counts=False)
+    kit.server.confirmed_by[number] = 100
+    kit.server.unproven[number] = found
+    return found
+
+
+def test_id_without_proof_counts_once_the_controller_lists_it() -> None:
+    kit = Kit()
+    found = unproven(kit, 2)
+    kit.controller.failure = ConnectError("away")
+    kit.tick(1_000)
+    assert (found.counts, kit.mastership.needed()) == (False, frozenset())
+    kit.controller.failure = None
+    kit.tick()
+    assert kit.controller.lists == 1  # asked once a second
+    kit.tick(1_000)
+    assert found.counts
+    assert kit.controller.asked == [{1, 2}]
+    kit.server.unproven.clear()
+    again = unproven(kit, 2)
+    kit.tick()
+    assert (again.counts, kit.controller.lists) == (True, 2)
+
+
+def test_id_of_a_stranger_or_learner_is_never_waited_for_and_keeps_no_replica_out() -> None:
+    kit = Kit()
+    learner, own, stranger = unproven(kit, 2, is_learner=True), unproven(kit, 1), unproven(kit, 77)
+    kit.controller.ids = frozenset({1, 2, 3})
+    kit.server.confirmed_by[3] = 100
+    for _ in range(5):
+        kit.tick(1_000)
+    assert kit.controller.asked == [{1, 3}]
+    assert kit.mastership.needed() == frozenset({3})
+    assert not any(each.counts for each in (learner, own, stranger))

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rocketpy.broker.cluster.membership import Membership
 from rocketpy.broker.replication.acknowledgements import NO_BOUND, Acknowledgements
 from rocketpy.broker.replication.config import ReplicationConfig
 from rocketpy.broker.replication.ha_client import HaClient
@@ -190,17 +191,21 @@ class World:
         waits: bool = True,
         secret: bytes = SECRET,
         name: str = "broker-a",
+        membership: Membership | None = None,
         **settings: Any,
     ) -> HaServer:
         settings = {"in_sync_replicas": 2, "replication_secret_file": "s", **settings}
         config = ReplicationConfig(**settings)
         identity = PairIdentity(cluster="c", name=name, broker_id=0, secret=secret)
+        log = StoreLog(store, FILE_BYTES)
+        if membership is not None:
+            log.current_epochs = membership.epochs
         server = HaServer(
             config,
             identity=identity,
-            log=StoreLog(store, FILE_BYTES),
+            log=log,
             replicas=store.replicas,
-            acknowledgements=Acknowledgements(config, waits=waits),
+            acknowledgements=Acknowledgements(config, waits=waits, membership=membership),
             clock=self.clock,
             timer=lambda: 0.0,
             new_nonce=self.nonce,
@@ -218,22 +223,27 @@ class World:
         sync: bool = False,
         secret: bytes = SECRET,
         name: str = "broker-a",
+        membership: Membership | None = None,
         **settings: Any,
     ) -> HaClient:
         settings = {"replication_secret_file": "s", **settings}
         config = ReplicationConfig(**settings)
+        copy = LogCopy(store, FILE_BYTES, confirms_disk=sync)
+        if membership is not None:
+            copy.current_epochs = membership.epochs
         client = HaClient(
             config,
             identity=PairIdentity(
                 cluster="c", name=name, broker_id=broker_id, secret=secret, reports_disk=sync
             ),
-            copy=LogCopy(store, FILE_BYTES, confirms_disk=sync),
+            copy=copy,
             network=self.host(host),
             tls=None,
             master=lambda: self.addresses,
             ask_protocol=self._ask,
             clock=self.clock,
             new_nonce=self.nonce,
+            membership=membership,
         )
         client.start()
         return client

@@ -9,7 +9,7 @@ from rocketpy.broker.replication.acknowledgements import (
     NO_BOUND,
     NOT_ENOUGH,
     Acknowledgements,
-    PairKey,
+    ReplicaKey,
 )
 from rocketpy.broker.replication.config import ReplicationConfig
 from rocketpy.proto.replication.pair_frames import DiskState
@@ -206,12 +206,12 @@ class Group:
 
 def test_master_of_a_group_confirms_what_all_named_replicas_have() -> None:
     found = Group(2, 3).acks()
-    two, three = (found.add(PairKey("pair", number), 0) for number in (2, 3))
+    two, three = (found.add(ReplicaKey("pair", number), 0) for number in (2, 3))
     found.report(two, 90, 90, W, 0)
     found.report(three, 70, 70, W, 0)
     assert (found.confirmed, found.needed) == (70, 3)
     # Another one does not stand in for a named one.
-    found.report(found.add(PairKey("pair", 4), 0), 90, 90, W, 0)
+    found.report(found.add(ReplicaKey("pair", 4), 0), 90, 90, W, 0)
     found.remove(three)
     found.report(two, 95, 95, W, 0)
     assert (found.confirmed, found.can_confirm) == (70, False)
