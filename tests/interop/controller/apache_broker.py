@@ -56,6 +56,12 @@ class ApacheBroker:
         self._configuration.write_text("\n".join(lines) + "\n")
 
     @property
+    def log(self) -> bytes:
+        """Commit log, without the zeros of its last file."""
+        files = sorted((self._home / "store" / "commitlog").glob("*"))
+        return b"".join(each.read_bytes() for each in files).rstrip(b"\0")
+
+    @property
     def output(self) -> Path:
         """File of what it prints."""
         return self._home / "broker.out"

@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -37,6 +37,12 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 TOPIC, GROUP, NAME = "orders", "billing", "broker-a"
 LIMIT_S = 200.0
 """A broker of Apache takes many seconds to join, and more on a busy machine."""
+
+
+class Server(Protocol):
+    """Broker that a test reads from."""
+
+    address: str
 
 
 class World:
@@ -106,7 +112,7 @@ class World:
         await until(is_there, f"master {master}, set {members}", LIMIT_S)
         return await self.info()
 
-    async def read(self, broker: ApacheBroker) -> list[bytes]:
+    async def read(self, broker: Server) -> list[bytes]:
         """Return the bodies of a topic.
 
         A slave fetches topics every minute: as the new master it may have made another one, with
@@ -115,7 +121,7 @@ class World:
         queues = [await self._read(broker, number) for number in range(8)]
         return [body for each in queues for body in each]
 
-    async def _read(self, broker: ApacheBroker, queue_id: int) -> list[bytes]:
+    async def _read(self, broker: Server, queue_id: int) -> list[bytes]:
         bodies: list[bytes] = []
         offset = 0
         while True:
