@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -37,6 +38,7 @@ class Surroundings(Protocol):
         sync: SYNC_FLUSH on all machines.
         failover: settings of fail-over.
         replication: settings of replication.
+        unproven: number of replicas without the secret.
         file_bytes: size of the files of the log.
     """
 
@@ -45,6 +47,7 @@ class Surroundings(Protocol):
     sync: bool
     failover: FailoverConfig
     replication: ReplicationConfig
+    unproven: int
     file_bytes: int
 
 
@@ -140,6 +143,11 @@ class GroupNode(Machine):
     def __init__(self, world: Surroundings, number: int) -> None:
         super().__init__(world, f"10.0.0.{10 + number}")
         self.name = f"replica {number}"
+        self.config = world.replication
+        if world.unproven:
+            self.config = replace(self.config, ha_allowed_peers="10.0.0.0/24")
+        if number <= world.unproven:
+            self.config = replace(self.config, replication_secret_file="")
         self.files.write_bytes(Path(_SECRET), b"0123456789abcdef0123456789abcdef")
         self.node: ReplicaNode | None = None
 
@@ -199,7 +207,7 @@ class GroupNode(Machine):
                 ),
                 failover=world.failover,
                 replication=ReplicationSettings(
-                    config=world.replication, new_nonce=lambda: loop.rng.randbytes(32)
+                    config=self.config, new_nonce=lambda: loop.rng.randbytes(32)
                 ),
                 server=RemotingServerConfig(bind_address=self.host.name),
                 client=RemotingClientConfig(),

@@ -108,8 +108,9 @@ class GroupWorld:
         counts: how often each thing happened.
     """
 
-    def __init__(self, loop: SimLoop, seed: int) -> None:
+    def __init__(self, loop: SimLoop, seed: int, unproven: int = 0) -> None:
         self.loop = loop
+        self.unproven = unproven
         self.rng: random.Random = loop.rng
         self.network = SimNetwork(loop)
         self.sync = seed % 2 == 0
@@ -201,6 +202,8 @@ class GroupWorld:
         ends = {store.max_phy_offset for store in stores if store is not None}
         if len(stores) != REPLICAS or len(ends) != 1:
             return f"{len(stores)} replicas run, ends {ends}"
+        if any(store.dispatch_behind_bytes for store in stores if store is not None):
+            return "a replica hides messages"
         server = None if node.broker is None else node.broker.parts.replication.server
         if server is None or {server.acknowledgements.confirmed_end} != ends:
             return "not confirmed"
@@ -407,12 +410,17 @@ class GroupWorld:
         await self._start_ended()
 
 
-def run_seed(seed: int) -> Counter[str]:
-    """Run one seed and return what happened."""
+def run_seed(seed: int, unproven: int = 0) -> Counter[str]:
+    """Run one seed and return what happened.
+
+    Args:
+        seed: of everything random.
+        unproven: number of replicas without the secret, as those of Apache.
+    """
     loop = SimLoop(seed)  # type: ignore[abstract]  # sockets and signals stay abstract on purpose
 
     async def main() -> Counter[str]:
-        world = GroupWorld(loop, seed)
+        world = GroupWorld(loop, seed, unproven)
         async with asyncio.timeout(24 * 3_600.0):
             await world.run()
         return world.counts + Counter(acknowledged=len(world.history.acknowledged))

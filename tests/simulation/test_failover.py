@@ -14,7 +14,7 @@ from rocketpy.broker.failover.sync_state_set import SyncStateSet
 from rocketpy.broker.replication import handshake
 from rocketpy.broker.replication.store_log import StoreLog
 from rocketpy.proto.replication.epochs import Epochs
-from tests.simulation.group_world import run_seed
+from tests.simulation.group_world import REPLICAS, run_seed
 from tests.simulation.seeds import run_seeds, seed_count, seeds_of
 
 SEEDS = seed_count(100)
@@ -31,6 +31,13 @@ def run(seed: int) -> None:
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_group_keeps_its_promises_under_any_seed(chunk: int) -> None:
     run_seeds(run, seeds_of(chunk, SEEDS, CHUNKS), TEST)
+
+
+@pytest.mark.parametrize("unproven", [1, REPLICAS])
+def test_group_with_replicas_without_secret_keeps_its_promises(unproven: int) -> None:
+    """They speak Apache's AutoSwitch protocol, all of them or one with the others."""
+    for seed in seeds_of(0, 12, 1):
+        run_seed(seed, unproven)
 
 
 def first_failure(seeds: range, words: str) -> None:
