@@ -36,6 +36,7 @@ class Membership:
 
     Attributes:
         epoch: epoch of this master; 0 for a slave.
+        master_epoch: epoch of the master that a slave follows.
         master_address: ordinary address of the master that a slave follows.
         epochs: returns the epoch list of the log.
         needed: returns the ids of the replicas that must confirm a message; None: copies are
@@ -51,6 +52,7 @@ class Membership:
     """
 
     epoch: int = 0
+    master_epoch: int = 0
     master_address: str = ""
     epochs: Callable[[], Epochs] = _no_epochs
     needed: Callable[[], frozenset[int] | None] = _none

@@ -476,6 +476,7 @@ class ReplicaNode:
         epochs = self._read_epochs
         if mastership is None:
             return Membership(
+                master_epoch=due.master.epoch,
                 master_address=due.master.address,
                 epochs=epochs,
                 on_diverged=self._diverged,

@@ -100,13 +100,15 @@ class AutoSwitchSlave:
     Args:
         broker_id: of this replica.
         log: its log, to which nothing is appended before `epochs_to`.
+        master_epoch: epoch of the master, as the controller says.
 
     Attributes:
         result: why this slave must not follow; None while it may.
     """
 
-    def __init__(self, broker_id: int, log: ComparedLog) -> None:
+    def __init__(self, broker_id: int, log: ComparedLog, master_epoch: int) -> None:
         self.result: Refused | Diverged | None = None
+        self._master_epoch = master_epoch
         self._broker_id = broker_id
         self._log = log
         self._reader = MasterHelloReader()
@@ -139,12 +141,21 @@ class AutoSwitchSlave:
         begin, end = log.min_phy_offset, log.end_phy_offset
         if end <= begin:
             return None  # an empty log
-        equal = equal_end(log.epochs, end, hello.epochs, hello.end)
+        own = log.epochs
+        # Also a log that was written without a controller: there is no other proof of its origin.
+        if set(own).isdisjoint(hello.epochs):
+            return _refused("no epoch of this log is in the epoch list of the master", begin)
+        # The controller's word as well: Apache's list lacks epochs that have stored nothing.
+        newest = max(hello.epochs[-1].number, self._master_epoch)
+        if own[-1].number > newest:
+            return _refused(
+                f"this log has epoch {own[-1].number}, the master only {newest}: the state of the "
+                "controller is older than the logs",
+                begin,
+            )
+        equal = equal_end(own, end, hello.epochs, hello.end)
         if equal is None:
-            # Also a log that was written without a controller: there is no other proof.
-            text = "no epoch of this log is in the epoch list of the master"
-            refusal = Refuse(code=Refusal.DIFFERENT_LOG, offset=begin, text=text)
-            return Refused(refusal, None)
+            return _refused("this log ends before the epochs that the master has as well", begin)
         return Diverged(equal) if equal < end else None
 
     def epochs_to(self, end: int) -> Epochs | None:
@@ -178,3 +189,7 @@ class AutoSwitchSlave:
             )
         self._epochs = with_epoch(self._epochs, epoch.number, epoch.start)
         self._count = -1
+
+
+def _refused(text: str, begin: int) -> Refused:
+    return Refused(Refuse(code=Refusal.DIFFERENT_LOG, offset=begin, text=text), None)

@@ -151,7 +151,9 @@ class MasterLink(asyncio.Protocol):
             self._accepted(classic_frames.TransferReader().feed)
             return
         if self.protocol is HaProtocol.AUTO_SWITCH:
-            self._auto_switch = AutoSwitchSlave(self._identity.broker_id, self._copy)
+            self._auto_switch = AutoSwitchSlave(
+                self._identity.broker_id, self._copy, self._membership.master_epoch
+            )
             self._on_event(Event.CONNECTED, "")
             transport.write(self._auto_switch.start())
             return

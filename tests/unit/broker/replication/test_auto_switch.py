@@ -62,6 +62,7 @@ class Group:
     def membership(self) -> Membership:
         return Membership(
             epoch=4,
+            master_epoch=4,
             master_address=f"{MASTER}:10911",
             epochs=lambda: self.epochs,
             needed=lambda: self.needed,
@@ -388,14 +389,33 @@ def test_slave_with_more_than_the_master_asks_for_a_cut(own: Epochs, end: int, c
     below(case, store, group)
 
 
-@pytest.mark.parametrize("own", [(), (Epoch(2, 0),)], ids=["no epochs", "other epochs"])
-def test_slave_whose_log_shares_no_epoch_does_not_follow(own: Epochs) -> None:
+def test_slave_is_cut_although_the_list_lacks_the_epoch_of_the_master() -> None:
+    """Apache's list has no epoch that has stored nothing: the controller's word counts."""
+    group = Group(epochs=epochs((1, 0), (3, 1_000), (4, 1_200)))
+
+    async def case(world: World, client: HaClient, peer: Peer) -> None:
+        assert await greet(peer, 8_000, EPOCHS[:2]) == []
+        assert group.cut_at == 1_200
+
+    below(case, FakeStore(TEXT[:1_500]), group)
+
+
+@pytest.mark.parametrize(
+    ("own", "reason"),
+    [
+        ((), "no epoch of this log"),
+        ((Epoch(2, 0),), "no epoch of this log"),
+        ((Epoch(1, 0), Epoch(9, 1_000)), "older than the logs"),
+    ],
+    ids=["no epochs", "other epochs", "newer epoch"],
+)
+def test_slave_whose_log_cannot_be_of_the_group_does_not_follow(own: Epochs, reason: str) -> None:
     group = Group(epochs=own)
 
     async def case(world: World, client: HaClient, peer: Peer) -> None:
         assert await greet(peer, 8_000) == []
         assert (group.cut_at, peer.is_open) == (None, False)
-        assert "no epoch of this log" in client.state.reason
+        assert reason in client.state.reason
 
     below(case, FakeStore(TEXT[:1_500]), group)
 
