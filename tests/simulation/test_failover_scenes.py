@@ -238,6 +238,27 @@ def test_new_replica_with_a_full_disk_uses_up_one_id_only() -> None:
     play(course)
 
 
+def test_replica_with_a_full_disk_is_not_elected() -> None:
+    """It could not store the epoch, and the group would have no master until there is room."""
+
+    async def course(scene: Scene) -> None:
+        master, one, two = await scene.begin()
+        await scene.acknowledged(master, 0)
+        await scene.healed()
+        assert one.node is not None
+        assert two.node is not None
+        full, other = (one, two) if one.node.broker_id < two.node.broker_id else (two, one)
+        full.files.capacity_bytes = full.files.used_bytes
+        await scene.in_set(master, 2)
+        master.kill()
+        await scene.until(lambda: other.is_master, "a master")
+        full.files.capacity_bytes = None
+        await master.start()
+        await scene.healed()
+
+    play(course)
+
+
 def test_copy_of_a_replica_does_not_take_its_place() -> None:
     """A machine was cloned: what the copy lacks would be lost with the master."""
 

@@ -19,6 +19,7 @@ from rocketpy.broker.replication.acknowledgements import (
 )
 from rocketpy.broker.replication.ha_server import HaServer
 from rocketpy.errors import RocketPyError
+from rocketpy.proto.replication.pair_frames import DiskState
 from rocketpy.proto.wire.codes import ROLE_CHANGE
 
 _log = structlog.get_logger(__name__)
@@ -157,7 +158,10 @@ class Mastership:
         connected = {
             each.broker_id: each.stream.progress
             for each in server.streaming
-            if each.broker_id is not None and each.stream is not None
+            if each.broker_id is not None
+            and each.stream is not None
+            # A full disk: it could neither follow nor become the master, and leaves the set.
+            and each.stream.progress.state is DiskState.WRITING
         }
         await self._count_listed(state, connected, client)
         replicas = {key: each.confirmed for key, each in connected.items() if each.counts}

@@ -86,6 +86,11 @@ class ReplicatedStore(Protocol):
         """End of the part of the log that is on disk."""
         ...
 
+    @property
+    def log_refusal(self) -> str | None:
+        """Why parts of a master's log are not accepted; None if they are."""
+        ...
+
     def adopt_log_identity(self, text: str) -> None:
         """Write the identity of the master's log."""
         ...
@@ -229,7 +234,10 @@ class LogCopy(StoreLog):
         end, store = self.end_phy_offset, self._store
         # Bytes in which no complete record was found are no copy of a message.
         confirmed = store.flushed_phy_offset if self.confirms_disk else store.max_phy_offset
-        return Report(end, min(end, confirmed), self.disk_state)
+        state = self.disk_state
+        if state is DiskState.WRITING and store.log_refusal is not None:
+            state = DiskState.FULL  # noticed without a message to write
+        return Report(end, min(end, confirmed), state)
 
     def adopt(self, identity: str) -> None:
         """Take the identity of the master's log, if this one has another or none.

@@ -25,6 +25,7 @@ class FakeServer:
     def __init__(self) -> None:
         self.confirmed_by: dict[int, int] = {}
         self.unproven: dict[int, ReplicaProgress] = {}
+        self.full: set[int] = set()
         self.acknowledged_end = 100
         self.log = SimpleNamespace(end_phy_offset=100)
         self.acknowledgements = SimpleNamespace(confirmed_end=100)
@@ -37,7 +38,11 @@ class FakeServer:
                 broker_id=number,
                 stream=SimpleNamespace(
                     progress=self.unproven.get(number)
-                    or SimpleNamespace(confirmed=end, counts=True)
+                    or SimpleNamespace(
+                        confirmed=end,
+                        counts=True,
+                        state=DiskState.FULL if number in self.full else DiskState.WRITING,
+                    )
                 ),
             )
             for number, end in self.confirmed_by.items()
@@ -113,6 +118,20 @@ class Kit:
                 cast("HaServer", self.server), cast("ControllerClient", self.controller)
             )
         )
+
+
+def test_replica_with_a_full_disk_leaves_the_set_and_joins_again_later() -> None:
+    kit = Kit()
+    kit.server.confirmed_by = {2: 100}
+    kit.tick()
+    assert kit.mastership.members == {1, 2}
+    kit.server.full = {2}
+    for _ in range(12):
+        kit.tick()
+    assert kit.mastership.members == {1}
+    kit.server.full = set()
+    kit.tick()
+    assert kit.mastership.members == {1, 2}
 
 
 def test_replica_is_asked_for_once_it_has_what_was_acknowledged_before_it_was_waited_for() -> None:

@@ -71,6 +71,7 @@ class FakeStore:
     def __init__(self, data: bytes = b"", *, start: int = 0, identity: str = "") -> None:
         self.replicas = FakeReplicas()
         self.log_identity = identity
+        self.log_refusal: str | None = None
         self.min_phy_offset = start
         self.data = bytearray(data)
         self.incomplete_bytes = 0

@@ -34,6 +34,15 @@ def test_parts_are_appended_as_one() -> None:
     assert log.report == (4, 4, DiskState.WRITING)
 
 
+def test_full_disk_is_reported_before_there_is_anything_to_write() -> None:
+    store = FakeStore(b"ab")
+    log = copy(store)
+    store.log_refusal = "the disk is nearly full"
+    assert log.report == (2, 2, DiskState.FULL)
+    store.log_refusal = None
+    assert log.report == (2, 2, DiskState.WRITING)
+
+
 @pytest.mark.parametrize("phy_offset", [0, 3, 5])
 def test_part_that_does_not_continue_the_log_is_refused(phy_offset: int) -> None:
     log = copy(FakeStore(b"ab"))
