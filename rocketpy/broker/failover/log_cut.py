@@ -9,9 +9,30 @@ import structlog
 
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files.store_files import StoreFiles
-from rocketpy.store.replication.resync import cut, local_log
+from rocketpy.store.replication.resync import cut, finish_cut, local_log
 
 _log = structlog.get_logger(__name__)
+
+
+def finish_log_cut(config: MessageStoreConfig, files: StoreFiles) -> None:
+    """Finish a cut that a crash has interrupted, before a broker starts.
+
+    Args:
+        config: settings of the store.
+        files: the file system, for the lock of the directory.
+
+    Raises:
+        StoreError: another process uses the directory.
+        OSError: the disk failed.
+    """
+    root = Path(config.store_path_root_dir)
+    lock = files.lock(root / "lock")
+    try:
+        aside = finish_cut(root, config.store_path_commit_log, files)
+    finally:
+        lock.close()
+    if aside is not None:
+        _log.warning("interrupted cut finished", kept_in=str(aside))
 
 
 def cut_log(config: MessageStoreConfig, files: StoreFiles, at: int) -> None:

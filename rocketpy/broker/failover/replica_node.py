@@ -23,7 +23,7 @@ from rocketpy.broker.cluster.membership import Membership
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.failover.config import FailoverConfig
 from rocketpy.broker.failover.controller_client import ControllerClient, GroupInfo, ReplicaStatus
-from rocketpy.broker.failover.log_cut import cut_log
+from rocketpy.broker.failover.log_cut import cut_log, finish_log_cut
 from rocketpy.broker.failover.mastership import Mastership
 from rocketpy.broker.failover.node_state import Assignment, MasterInfo, NodeRole, NodeState
 from rocketpy.broker.failover.requests import add_node_requests
@@ -219,7 +219,7 @@ class ReplicaNode:
         """
         # First: a registration would end the mastership of the process that has the directory.
         self._files.make_directories(self._root)
-        self._files.lock(self._root / "lock").close()
+        finish_log_cut(self._settings.store, self._files)
         self._epochs.load()
         self._load_identity()
         spawn = asyncio.get_running_loop().create_task

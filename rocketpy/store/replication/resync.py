@@ -246,6 +246,33 @@ def cut(log: LocalLog, at: int) -> Path:
     return aside
 
 
+def finish_cut(root: Path, commit_log: str = "", disk: StoreFiles = _REAL_FILES) -> Path | None:
+    """Finish a cut of the whole log that a crash has interrupted.
+
+    No store opens the rest: it says that the log is lost. A log that was lost after a complete cut
+    is left alone.
+
+    Args:
+        root: the store directory, locked by the caller.
+        commit_log: `storePathCommitLog`, where that is not `<root>/commitlog`.
+        disk: the file system.
+
+    Returns:
+        The directory with what was cut off; None if no cut was interrupted.
+    """
+    directory = Path(commit_log) if commit_log else root / "commitlog"
+    left = [name for name in _PARTS if disk.exists(root / name)]
+    if not left or (disk.exists(directory) and _log_files(directory, disk)):
+        return None
+    for name in disk.list_directories(root / CUT_DIRECTORY):
+        aside = root / CUT_DIRECTORY / name
+        was_moved = any(disk.exists(aside / each) for each in left)
+        if disk.exists(aside / "commitlog") and not was_moved:
+            _move_parts(root, aside, disk)
+            return aside
+    return None
+
+
 def forget_identity(root: Path) -> None:
     """Let a slave take over the identity of its master's log.
 
@@ -268,10 +295,14 @@ def _move_all(log: LocalLog, aside: Path) -> None:
     if disk.exists(log.directory):
         disk.rename(log.directory, aside / "commitlog")
         disk.sync_directories()
+    _move_parts(log.root, aside, disk)
+
+
+def _move_parts(root: Path, aside: Path, disk: StoreFiles) -> None:
     for name in _PARTS:
-        if disk.exists(log.root / name):
+        if disk.exists(root / name):
             disk.make_directories((aside / name).parent)
-            disk.rename(log.root / name, aside / name)
+            disk.rename(root / name, aside / name)
     disk.sync_directories()
 
 

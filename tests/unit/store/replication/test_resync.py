@@ -1,6 +1,7 @@
 """Cuts of a stopped slave's log, and the search for the place."""
 
 import contextlib
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,13 @@ import pytest
 from rocketpy.errors import StoreFormatError
 from rocketpy.store.files.real_files import RealFiles
 from rocketpy.store.message_store import MessageStore
-from rocketpy.store.replication.resync import cut, equal_end, local_log, record_positions
+from rocketpy.store.replication.resync import (
+    cut,
+    equal_end,
+    finish_cut,
+    local_log,
+    record_positions,
+)
 from tests.unit.store.replication.real_kit import real_store, step
 from tests.unit.store.store_kit import TOPIC, bodies, put_many
 
@@ -182,6 +189,50 @@ def test_resync_of_slave_whose_range_the_master_deleted_empties_it(tmp_path: Pat
     assert bodies(again)
     again.close()
     master.close()
+
+
+@pytest.mark.parametrize("step_count", range(7))
+def test_cut_of_the_whole_log_that_ends_at_any_rename_is_finished_by_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_count: int
+) -> None:
+    master = diverged(tmp_path, 0, 10, 150)
+    slave = tmp_path / "slave"
+    rename, left = RealFiles.rename, [step_count]
+
+    def ending(files: RealFiles, path: Path, target: Path) -> None:
+        if not left[0]:
+            raise InterruptedError
+        left[0] -= 1
+        rename(files, path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RealFiles, "rename", ending)
+        with contextlib.suppress(InterruptedError):
+            cut(local_log(slave), 0)
+    finish_cut(slave)
+    store = real_store(slave, broker_role="SLAVE")
+    assert bool(store.max_phy_offset) == (step_count == 0)
+    store.close()
+    master.close()
+
+
+def test_log_that_is_lost_after_a_complete_cut_is_not_taken_for_an_interrupted_one(
+    tmp_path: Path,
+) -> None:
+    master = diverged(tmp_path, 0, 10, 150)
+    slave = tmp_path / "slave"
+    cut(local_log(slave), 0)
+    store = real_store(slave, broker_role="SLAVE")
+    part = master.log_part(0, 1 << 16)
+    assert part is not None
+    store.append_raw(0, part)
+    store.close()
+    master.close()
+    assert finish_cut(slave) is None
+    shutil.rmtree(slave / "commitlog")
+    assert finish_cut(slave) is None
+    with pytest.raises(StoreFormatError, match="no log file"):
+        real_store(slave, broker_role="SLAVE")
 
 
 @pytest.mark.parametrize("equal", [0, 100])
