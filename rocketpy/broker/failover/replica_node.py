@@ -86,6 +86,14 @@ class NodeSettings:
                 "needs replicationSecretFile or haTlsEnable, by which the replicas know each other"
             )
             raise ConfigError(reason, key="enableControllerMode")
+        names = {
+            "brokerClusterName": self.broker.broker_cluster_name,
+            "brokerName": self.broker.broker_name,
+        }
+        for key, name in names.items():
+            if "#" in name:
+                reason = "must not contain # with a controller: brokerIdentity has it between names"
+                raise ConfigError(reason, key=key)
         if not self.broker.listen_port:
             reason = "must not be 0 with a controller: other replicas know this one by its address"
             raise ConfigError(reason, key="listenPort")

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from rocketpy.broker.replication.config import ReplicationConfig
 from rocketpy.broker.replication.feature import ReplicationSettings
 from rocketpy.controller.config import ControllerConfig
 from rocketpy.controller.controller import Controller
-from rocketpy.errors import StoreLockedError
+from rocketpy.errors import ConfigError, StoreLockedError
 from rocketpy.proto.replication.epochs import Epoch
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.clock import SystemClock
@@ -74,6 +75,16 @@ def node(directory: Path, controller_address: str, port: int) -> ReplicaNode:
             server=LOOPBACK,
         )
     )
+
+
+def test_name_that_the_identity_file_cannot_hold_is_refused(tmp_path: Path) -> None:
+    settings = node(tmp_path, "127.0.0.1:1", 1)._settings
+    for key, broker in {
+        "brokerName": replace(settings.broker, broker_name="a#b"),
+        "brokerClusterName": replace(settings.broker, broker_cluster_name="a#b"),
+    }.items():
+        with pytest.raises(ConfigError, match=key):
+            ReplicaNode(replace(settings, broker=broker))
 
 
 async def test_master_whose_port_was_taken_starts_when_it_is_free(tmp_path: Path) -> None:
