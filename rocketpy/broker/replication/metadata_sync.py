@@ -227,11 +227,12 @@ class MetadataSync:
         return await self._attempt(self._round)
 
     async def follow_names_once(self) -> bool:
-        """Fetch topics and groups once, like `follow_once`."""
+        """Fetch topics and groups once, like `follow_once`; also apply fetched progress."""
 
         async def follow_names() -> None:
             await self._follow_topics()
             await self._follow_groups()
+            self._take_done()
 
         return await self._attempt(follow_names)
 
@@ -384,16 +385,21 @@ class MetadataSync:
     # -- what the master has done ----------------------------------------------------------
 
     async def _follow_done(self) -> None:
-        held, tables = self._held, self._tables
-        if held is not None and tables.flushed_phy_offset() >= held.phy_end:
-            tables.follow_delays(held.delays)
-            if held.timer is not None:
-                tables.follow_timer(held.timer)
-            tables.offsets.follow(held.offsets, None, None)
-            held = self._held = None
-        if held is None:
+        self._take_done()
+        if self._held is None:
             # One at a time: a slave that always lags a little would never reach the newest one.
             self._held = await self._fetch_done()
+
+    def _take_done(self) -> None:
+        """Apply the fetched progress, if this log contains the master's log of that time."""
+        held, tables = self._held, self._tables
+        if held is None or tables.flushed_phy_offset() < held.phy_end:
+            return
+        tables.follow_delays(held.delays)
+        if held.timer is not None:
+            tables.follow_timer(held.timer)
+        tables.offsets.follow(held.offsets, None, None)
+        self._held = None
 
     async def _fetch_done(self) -> _Done | None:
         delays = await self._optional(RequestCode.GET_ALL_DELAY_OFFSET)

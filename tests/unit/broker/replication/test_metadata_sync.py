@@ -167,6 +167,23 @@ async def test_slave_progress_of_the_master_waits_for_the_log() -> None:
     assert slave.offsets.query("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0) == 3
 
 
+async def test_slave_progress_of_the_master_is_applied_before_the_next_round() -> None:
+    pair = Pair()
+    master = pair.master.parts
+    master.topics.put(TopicConfig("T", 1, 1, 6))
+    (delay,) = (each.follow_master for each in master.features if each.name == "delay")
+    assert delay is not None
+    assert delay.delays is not None
+    delay.delays({2: 9})
+    master.store.put_message(PutMessage("T", 0, b"delivered before"))
+    await pair.sync.follow_once()
+    await pair.sync.follow_names_once()
+    assert levels(pair) == {}
+    copy_log(pair)
+    await pair.sync.follow_names_once()
+    assert levels(pair) == {2: 9}
+
+
 def levels(pair: Pair) -> dict[int, int]:
     """Return the delay offsets as another broker would fetch them."""
     processor = build_requests(pair.slave).routes[45].processor
