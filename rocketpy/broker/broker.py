@@ -332,12 +332,20 @@ class Broker:
         for runner in self._background:
             await self._call(runner.stop)
         self._background.clear()
+        if parts.metadata_sync is not None:
+            await self._call(parts.store.flush_log)
+            parts.metadata_sync.take_last()
         self._persist_tables()
         # After the requests in progress, which may wait for slaves, and after the services and the
         # tables, which append messages as well: slaves get the log to its last byte.
         await parts.replication.stop()
         await self._call(parts.store.close)
         logger.info("broker stopped", broker_name=parts.identity.broker_name)
+
+    async def follow_last(self) -> None:
+        """Fetch the tables of the master a last time, at a slave that takes its place."""
+        if self._parts.metadata_sync is not None:
+            await self._parts.metadata_sync.follow_last()
 
     def _persist_tables(self) -> None:
         """Write all tables; a failure does not stop the others."""
@@ -359,7 +367,7 @@ class Broker:
             except (StoreError, OSError) as error:
                 logger.warning("table not written", table=name, error=str(error))
 
-    async def _call(self, work: Callable[[], None]) -> None:
+    async def _call(self, work: Callable[[], object]) -> None:
         """Run a blocking call, on another thread unless everything runs on the loop."""
         if self._threads:
             try:

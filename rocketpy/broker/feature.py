@@ -102,6 +102,10 @@ def _nothing_held() -> None:
     """Release nothing: loading opened no file."""
 
 
+def _nothing_pending() -> None:
+    """Store nothing: all that another master needs is stored."""
+
+
 def _no_requests(_table: RequestTable) -> None:
     """Register nothing: the feature has no requests."""
 
@@ -142,6 +146,8 @@ class Feature:
         arrivals: listeners of system topics by topic, called with the queue of each message, on the
             thread that stored it; they may wake a service, and no more.
         listeners: listeners of connections that are opened and closed.
+        hand_over: stores what only memory has and another master needs; called before a planned
+            change of masters.
         add_requests: registers the requests.
         configure: called with changed settings.
         runtime_info: returns additions to the runtime information (28).
@@ -161,6 +167,7 @@ class Feature:
     release: Callable[[], None] = _nothing_held
     arrivals: Mapping[str, Callable[[int], None]] = field(default_factory=dict)
     listeners: tuple[ChannelListener, ...] = ()
+    hand_over: Callable[[], None] = _nothing_pending
     add_requests: Callable[[RequestTable], None] = _no_requests
     configure: Callable[[BrokerConfig], None] | None = None
     runtime_info: Callable[[], dict[str, str]] | None = None

@@ -52,6 +52,7 @@ _log = structlog.get_logger(__name__)
 _RETRY_S: Final = 1.0
 _TICK_S: Final = 0.1
 _HAND_OVER_S: Final = 1.0
+_LAST_TABLES_S: Final = 0.5
 _POLL_S: Final = 0.01
 
 
@@ -245,7 +246,8 @@ class ReplicaNode:
                 async with asyncio.timeout(3 * _HAND_OVER_S):
                     self._mastership.end()
                     await self.hand_over()
-                    await self._client.elect(self._id, hand_over=self._mastership.master.epoch)
+                    epoch = self._mastership.master.epoch
+                    await self._serve_elected(await self._client.elect(self._id, hand_over=epoch))
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -266,6 +268,8 @@ class ReplicaNode:
         server = broker.parts.replication.server
         if server is None or not mastership.hand_over():
             return False
+        for feature in broker.parts.features:
+            feature.hand_over()
         deadline_ms = self._clock.monotonic_ms() + int(_HAND_OVER_S * 1_000)
         while self._clock.monotonic_ms() < deadline_ms:
             server.membership_changed()
@@ -273,6 +277,17 @@ class ReplicaNode:
                 break
             await asyncio.sleep(_POLL_S)
         return True
+
+    async def _serve_elected(self, info: GroupInfo | None) -> None:
+        """Wait until the elected replica has the last tables: it closes its connection then."""
+        server = None if self.broker is None else self.broker.parts.replication.server
+        if info is None or server is None:
+            return
+        deadline_ms = self._clock.monotonic_ms() + int(2 * _LAST_TABLES_S * 1_000)
+        while self._clock.monotonic_ms() < deadline_ms:
+            if all(each.broker_id != info.master.master_id for each in server.streaming):
+                return
+            await asyncio.sleep(_POLL_S)
 
     async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -429,6 +444,11 @@ class ReplicaNode:
             self._cut_at = None
         while (due := self._state.due) is not None and not self._is_stopping:
             began_ms = self._clock.monotonic_ms()
+            if due.role is NodeRole.MASTER and self.broker is not None:
+                # A master that hands over waits for that; one that is lost refuses connections.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LAST_TABLES_S):
+                        await self.broker.follow_last()
             await self._stop_broker()
             self._state.released()
             if due.role is NodeRole.WAITING:

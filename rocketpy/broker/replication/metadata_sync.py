@@ -162,6 +162,7 @@ class MetadataSync:
         self._groups_version: DataVersion | None = None
         self._before: GroupOffsets | None = None
         self._held: _Done | None = None
+        self._earlier: _Done | None = None
         self._failure = ""
         self._refused: set[int] = set()
         self.synced_ms: int = 0
@@ -236,6 +237,18 @@ class MetadataSync:
 
         return await self._attempt(follow_names)
 
+    async def follow_last(self) -> None:
+        """Stop following, and fetch all tables a last time: the master hands over to this slave."""
+        await self.stop()
+        self._earlier, self._held = self._held, None
+        await self.follow_once()
+
+    def take_last(self) -> None:
+        """Apply fetched progress that this log contains; the log does not grow any more."""
+        for held in (self._earlier, self._held):
+            self._held = held
+            self._take_done()
+
     async def _attempt(self, follow: Callable[[], Awaitable[None]]) -> bool:
         # First: topics that are noticed from here on need another request.
         self._noticed.clear()
@@ -276,7 +289,8 @@ class MetadataSync:
 
     def _forget(self) -> None:
         """Fetch everything: another master may have other tables with the same versions."""
-        self._topics_version = self._groups_version = self._before = self._held = None
+        self._topics_version = self._groups_version = self._before = None
+        self._held = self._earlier = None
         self._refused.clear()
 
     async def _round(self) -> None:

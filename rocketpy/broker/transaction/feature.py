@@ -140,6 +140,7 @@ def _feature(
         services=(ops, check_back, counts),
         states=(counts, check_back),
         masters_only=(ops, check_back),
+        hand_over=ops.flush,
         add_requests=add_requests,
         configure=configure,
         runs=runs,

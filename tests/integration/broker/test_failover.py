@@ -13,6 +13,7 @@ import pytest
 
 import rocketpy
 from rocketpy.errors import RocketPyError
+from rocketpy.proto.wire import fastjson
 from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.proto.wire.command import encode_command
 from tests.bad_input.kit import Wire, send_header
@@ -189,6 +190,49 @@ async def test_sends_continue_without_controller_and_fail_over_once_it_is_back(
         await asyncio.to_thread(group.start, lost)
 
     await check(tmp_path, faults, controllerHeartBeatTimeoutMills="2000")
+
+
+async def test_planned_change_repeats_no_transaction_and_no_delayed_message(tmp_path: Path) -> None:
+    group = FailoverGroup(tmp_path, 3, transactionCheckInterval="1000", transactionTimeOut="1000")
+    got: list[bytes] = []
+
+    async def handle(message: rocketpy.ReceivedMessage) -> None:
+        got.append(bytes(message.body))
+
+    async def check_back(message: rocketpy.ReceivedMessage) -> rocketpy.TxState:
+        return rocketpy.TxState.COMMIT
+
+    with group.running():
+        await until(lambda: is_full(group), "all replicas join")
+        async with (
+            rocketpy.connect(group.namesrv) as client,
+            client.producer(group="tx", tx_checker=check_back, timeout=10) as producer,
+            client.consumer(TOPIC, group=GROUP, handler=handle, start="earliest"),
+        ):
+            lost = group.master
+            assert lost is not None
+            await producer.send(TOPIC, b"delayed", delay_level=1)
+            async with producer.transaction(TOPIC, b"committed"):
+                pass
+            await until_async(lambda: len(got) == 2, "both are consumed")
+            await until(lambda: _delay_offset(group.address(lost)) == 1, "the offset is durable")
+            await asyncio.to_thread(group.signal, lost, signal.SIGTERM)
+            await until(lambda: group.master not in {None, lost}, "another master")
+            # The new master has checked and delivered what was before these.
+            await producer.send(TOPIC, b"delayed later", delay_level=1)
+            async with producer.transaction(TOPIC, b"checked later") as transaction:
+                transaction.unknown()
+            await until_async(lambda: {b"delayed later", b"checked later"} <= {*got}, "all")
+    assert sorted(got) == [b"checked later", b"committed", b"delayed", b"delayed later"]
+
+
+def _delay_offset(address: str) -> int:
+    """Return the offset that a master names for the first delay level."""
+    with Wire(address) as peer:
+        body = peer.call(RequestCode.GET_ALL_DELAY_OFFSET).body
+    found = fastjson.loads(body)["offsetTable"].get("1", 0)
+    assert isinstance(found, int)
+    return found
 
 
 async def test_new_master_expects_members_that_have_not_connected_yet(tmp_path: Path) -> None:

@@ -184,6 +184,27 @@ async def test_slave_progress_of_the_master_is_applied_before_the_next_round() -
     assert levels(pair) == {2: 9}
 
 
+async def test_slave_that_takes_over_applies_the_newest_progress_that_its_log_contains() -> None:
+    pair = Pair()
+    master = pair.master.parts
+    master.topics.put(TopicConfig("T", 1, 1, 6))
+    (delay,) = (each.follow_master for each in master.features if each.name == "delay")
+    assert delay is not None
+    assert delay.delays is not None
+    for offset in (4, 9):
+        delay.delays({2: offset})
+        master.store.put_message(PutMessage("T", 0, b"delivered before"))
+        if offset == 4:
+            await pair.sync.follow_once()
+            copy_log(pair)
+    await pair.sync.follow_last()
+    pair.sync.take_last()
+    assert levels(pair) == {2: 4}, "the log of the newer progress has not come"
+    copy_log(pair)
+    pair.sync.take_last()
+    assert levels(pair) == {2: 9}
+
+
 def levels(pair: Pair) -> dict[int, int]:
     """Return the delay offsets as another broker would fetch them."""
     processor = build_requests(pair.slave).routes[45].processor
