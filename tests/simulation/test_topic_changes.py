@@ -2,7 +2,9 @@
 
 import asyncio
 from collections import Counter
-from typing import Final
+from typing import Any, Final
+
+import pytest
 
 from rocketpy.client.client import Client
 from rocketpy.client.messages.message import ReceivedMessage
@@ -122,3 +124,71 @@ def test_messages_for_a_deleted_topic_hold_up_no_other() -> None:
 
     wanted, seen = run_simulation(scenario, properties={"messageDelayLevel": "3s"})
     assert seen == Counter(wanted)
+
+
+def _delete(cluster: SimCluster, topic: str) -> None:
+    parts = cluster.brokers[0].broker.parts
+    parts.topics.delete(topic)
+    parts.offsets.remove_topic(topic)
+    parts.store.delete_topics([topic])
+
+
+@pytest.mark.parametrize("kind", ["push", "ordered", "broadcast"])
+def test_topic_made_again_under_running_consumer_is_read_from_its_first_message(kind: str) -> None:
+    async def scenario(cluster: SimCluster) -> list[bytes]:
+        cluster.create_topic("t", 1)
+        seen: list[bytes] = []
+
+        async def handle(message: ReceivedMessage) -> None:
+            seen.append(message.body)
+
+        async with cluster.client() as client:
+            producer = client.producer()
+            options: dict[str, Any] = {} if kind == "push" else {kind: True}
+            await client.consumer(
+                "t", group="g", handler=handle, start="earliest", **options
+            ).start()
+            for number in range(3):
+                await producer.send("t", b"old%d" % number)
+            await asyncio.sleep(10)
+            _delete(cluster, "t")
+            await asyncio.sleep(3)
+            cluster.create_topic("t", 1)
+            for number in range(10):
+                await producer.send("t", b"new%d" % number)
+            await asyncio.sleep(60)
+        return seen
+
+    seen = run_simulation(scenario)
+    assert seen == [
+        *(b"old%d" % each for each in range(3)),
+        *(b"new%d" % each for each in range(10)),
+    ]
+
+
+def test_topic_that_was_missing_for_a_moment_is_not_read_again() -> None:
+    async def scenario(cluster: SimCluster) -> list[bytes]:
+        cluster.create_topic("t", 1)
+        seen: list[bytes] = []
+
+        async def handle(message: ReceivedMessage) -> None:
+            seen.append(message.body)
+
+        async with cluster.client() as client:
+            producer = client.producer()
+            await client.consumer("t", group="g", handler=handle, start="earliest").start()
+            for number in range(3):
+                await producer.send("t", b"%d" % number)
+            await asyncio.sleep(10)
+            topics = cluster.brokers[0].broker.parts.topics
+            config = topics.get("t")
+            assert config is not None
+            topics.delete("t")
+            await asyncio.sleep(20)
+            topics.put(config)
+            await asyncio.sleep(20)
+            await producer.send("t", b"3")
+            await asyncio.sleep(60)
+        return seen
+
+    assert run_simulation(scenario) == [b"0", b"1", b"2", b"3"]

@@ -21,6 +21,8 @@ from rocketpy.proto.headers.client import (
     UnregisterClientRequestHeader,
 )
 from rocketpy.proto.headers.offset import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
     OffsetResponseHeader,
@@ -192,6 +194,12 @@ class BrokerApi:
             topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
         )
         return _offset_of(await self._call(address, RequestCode.GET_MIN_OFFSET, header))
+
+    async def earliest_store_time_ms(self, address: str, queue: MessageQueue) -> int:
+        """Return when the broker stored the oldest message of a queue; below 0 if it has none."""
+        header = GetEarliestMsgStoretimeRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        response = await self._call(address, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
+        return GetEarliestMsgStoretimeResponseHeader.from_ext(response.ext_fields).timestamp
 
     async def search_offset(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the first offset stored at or after a time."""

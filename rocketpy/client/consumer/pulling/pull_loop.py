@@ -232,6 +232,8 @@ class PullLoop:
         self._choice = ReplicaChoice(lambda: routes.replicas(name), instance.clock)
         self._broker_id = MASTER_ID  # of the replica that was asked last
         self._failing = False
+        self._was_missing = False
+        self._newest_ms = 0  # store time of the newest message so far, by the broker's clock
         self._empty_polls = EmptyPollBackoff(settings.suspend_ms, settings.error_pause_ms)
 
     def _header(
@@ -283,6 +285,7 @@ class PullLoop:
                 # By the tags that were sent: the user may have changed the filter meanwhile.
                 await self._use(result, subscription.tags_set)
             except RocketPyError as error:
+                self._was_missing |= isinstance(error, TopicNotExistError)
                 pause_ms = self._note_failure(error)
             else:
                 self._note_success()
@@ -318,6 +321,20 @@ class PullLoop:
         queue = self._queue
         if result.status is PullStatus.OFFSET_ILLEGAL and self._broker_id != MASTER_ID:
             self._check_at_slave(result)
+        if self._was_missing:
+            if await self._is_new_topic(result):
+                logger.warning(
+                    "topic was made again, read from its first message: queue=%(queue)s "
+                    "offset=%(offset)d next_offset=%(next_offset)d",
+                    {
+                        "queue": queue.queue,
+                        "offset": queue.next_pull_offset,
+                        "next_offset": result.min_offset,
+                    },
+                )
+                await self._offset_moved(queue, result.min_offset)
+                return
+            self._was_missing = False
         self._choice.suggest(result.suggested_broker_id)
         queue.broker_min_offset = result.min_offset
         queue.broker_max_offset = result.max_offset
@@ -347,6 +364,19 @@ class PullLoop:
             await self._take(result, tags)
         else:
             queue.next_pull_offset = result.next_begin_offset
+
+    async def _is_new_topic(self, result: PullResult) -> bool:
+        """Return whether the topic was deleted and made again since the last message.
+
+        A new master may lack a topic for a moment as well. In a queue that is the same, the oldest
+        message is not newer than one that was delivered.
+        """
+        queue = self._queue
+        if not self._newest_ms or result.min_offset >= queue.next_pull_offset:
+            return False
+        address = self._instance.routes.replicas(queue.queue.broker_name)[self._broker_id]
+        oldest_ms = await self._instance.api.earliest_store_time_ms(address, queue.queue)
+        return oldest_ms > self._newest_ms
 
     def _check_at_slave(self, result: PullResult) -> None:
         """Check that a slave has the offset that was asked for.
@@ -387,6 +417,8 @@ class PullLoop:
             check_offsets(list(map(_OFFSET_OF, messages)), begin, end)
         if tags:
             messages = [m for m in messages if m.offset in unreadable or m.ext.tags in tags]
+        if messages:
+            self._newest_ms = messages[-1].ext.store_timestamp_ms
         # Before the delivery, because outcomes of messages that are not in the table do not count.
         queue.put(messages)
         queue.next_pull_offset = end
