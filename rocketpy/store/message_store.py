@@ -106,7 +106,7 @@ class MessageStore:
         # Before anything is read: another process may be writing.
         self._locks.append(self._files.lock(self._root / "lock"))
         try:
-            self._load(start_empty=start_empty)
+            self._load(start_empty=start_empty, has_controller=has_controller)
             if hold_back:
                 self._parts.hold_back(self.recovery)
         except BaseException:
@@ -115,7 +115,7 @@ class MessageStore:
         # Last: no put may happen before recovery is complete.
         self._gate.set_open(True)
 
-    def _load(self, *, start_empty: bool) -> None:
+    def _load(self, *, start_empty: bool, has_controller: bool) -> None:
         parts, log, checkpoint = self._parts, self._log, self._parts.checkpoint
         after_crash, power_cut = self._last_end()
         checkpoint.load()
@@ -139,7 +139,11 @@ class MessageStore:
         self._files.write_bytes(self._root / "abort", mark.encode())
         self._identity.load()
         # An empty log in place of a lost one is another log.
-        if not self.config.is_slave and (not self._identity.text or not had_log or started_empty):
+        # With a controller, a log without identity was copied from a master that names none. An id
+        # that two of its replicas made would separate them.
+        is_copy = has_controller and self.max_phy_offset > self.min_phy_offset
+        is_named = bool(self._identity.text) or is_copy
+        if not self.config.is_slave and (not is_named or not had_log or started_empty):
             self._identity.make()
         logger.info(
             "store opened: path=%s after_crash=%s min_phy_offset=%d max_phy_offset=%d records=%d",

@@ -281,7 +281,10 @@ class MasterHandshake:
             return _refuse(Refusal.OTHER_FILE_SIZE, f"mappedFileSizeCommitLog is {sizes}")
         if hello.end <= hello.min:
             return None  # an empty log
-        if hello.log and hello.log != log.identity:
+        # A log with epochs and without identity was copied from a master that names none (Apache's,
+        # by AutoSwitch): epochs and samples decide.
+        is_named = bool(log.identity or not log.epochs)
+        if hello.log and is_named and hello.log != log.identity:
             logs = f"log {hello.log}, the master has log {log.identity}"
             return _refuse(Refusal.OTHER_LOG, f"the slave has {logs}: it copied another master")
         return self._compare_range(hello, samples)

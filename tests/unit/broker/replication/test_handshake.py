@@ -452,6 +452,20 @@ def test_slave_with_another_log_is_refused_before_its_epochs_are_compared() -> N
     assert isinstance(at_slave, Refused)
 
 
+@pytest.mark.parametrize("has_epochs", [True, False])
+def test_master_whose_log_has_epochs_and_no_identity_compares_the_samples(
+    has_epochs: bool,
+) -> None:
+    """Its log was copied from a master of Apache's, which names no identity."""
+    master_store, slave_store = FakeStore(TEXT), FakeStore(TEXT[:300], identity="one")
+    pairs = [(1, 0)] if has_epochs else []
+    found, _ = shake_logs(with_epochs(master_store, *pairs), with_epochs(slave_store, (1, 0)))
+    if has_epochs:
+        assert isinstance(found, Accepted)
+    else:
+        assert refusal(found) is Refusal.OTHER_LOG
+
+
 def test_epoch_list_in_a_wrong_order_is_a_bad_frame() -> None:
     master_log = with_epochs(FakeStore(TEXT), (4, 0), (3, 9))
     with pytest.raises(BadFrameError, match="epoch list"):

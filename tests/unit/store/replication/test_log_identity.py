@@ -51,6 +51,21 @@ def test_log_identity_of_empty_log_in_place_of_lost_one_is_new() -> None:
     assert again.log_identity not in {"", made}
 
 
+@pytest.mark.parametrize("has_controller", [True, False])
+def test_log_identity_of_a_copy_without_one_is_not_made_with_a_controller(
+    has_controller: bool,
+) -> None:
+    kit = Kit()
+    store = kit.open()
+    put_many(store, 3)
+    store.close()
+    kit.files.remove(FILE)
+    kit.files.remove(FILE.with_name(FILE.name + ".bak"))
+    again = MessageStore(kit.config, clock=kit.clock, files=kit.files)
+    again.open(has_controller=has_controller)
+    assert bool(again.log_identity) is not has_controller
+
+
 def test_log_identity_without_space_leaves_store_usable() -> None:
     kit = Kit()
     store = kit.open()
