@@ -5,6 +5,7 @@ in Spark's Kafka source. Keys of a checkpoint are sorted, so that equal offsets 
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
@@ -19,6 +20,9 @@ LATEST: Final = -1
 VERSION: Final = 1
 
 _MAX_OFFSET: Final = (1 << 63) - 1
+_LEAST_SECONDS: Final = 10**8
+_MOST_SECONDS: Final = 10**11
+"""As seconds these are the years 1973 to 5138, as ms days of 1970 to 1973."""
 
 
 class QueueRange(NamedTuple):
@@ -174,7 +178,28 @@ def parse_times(text: str) -> dict[MessageQueue, int]:
     Raises:
         ValueError: the text is invalid; the message ends the sentence "option: ...".
     """
-    return _by_queue(_object(text), minimum=0)
+    times = _by_queue(_object(text), minimum=0)
+    for time_ms in times.values():
+        check_time(time_ms)
+    return times
+
+
+def parse_time(text: str) -> int:
+    """Read a time, ms since 1970.
+
+    Raises:
+        ValueError: it is none, or in seconds; the message ends the sentence "option: ...".
+    """
+    if not re.fullmatch(r"\+?[0-9]{1,19}", text.strip()) or int(text) >= 1 << 63:
+        raise ValueError("is not a time in ms since 1970")
+    check_time(int(text))
+    return int(text)
+
+
+def check_time(time_ms: int) -> None:
+    """Raise ValueError for a time that is surely in seconds: as ms it is before 1974."""
+    if _LEAST_SECONDS <= time_ms < _MOST_SECONDS:
+        raise ValueError(f"has {time_ms}, which seems to be in seconds: give ms since 1970")
 
 
 def parse_queues(text: str) -> tuple[MessageQueue, ...]:

@@ -20,7 +20,14 @@ from rocketpy.proto.subscription import (
     build_subscription,
 )
 from rocketpy.proto.validators import check_group
-from rocketpy.spark.offsets import EARLIEST, LATEST, parse_offsets, parse_queues, parse_times
+from rocketpy.spark.offsets import (
+    EARLIEST,
+    LATEST,
+    parse_offsets,
+    parse_queues,
+    parse_time,
+    parse_times,
+)
 from rocketpy.spark.options import (
     boolean,
     choice,
@@ -260,13 +267,13 @@ class ChoiceOptions(RowOptions):
     )
     starting_timestamp: int | None = option(
         "startingTimestamp",
-        whole(0),
+        parse_time,
         None,
         about="start at messages stored at or after this time, ms since 1970",
     )
     ending_timestamp: int | None = option(
         "endingTimestamp",
-        whole(0),
+        parse_time,
         None,
         about="end before messages stored at or after this time, ms since 1970",
     )

@@ -102,6 +102,13 @@ def test_options_hide_secrets() -> None:
         ({"assign": '{"t":{"b":[0]}}'}, "assign: excludes subscribe"),
         ({"subscribePattern": "x.*"}, "subscribePattern: excludes subscribe"),
         ({"startingOffsets": "earliest", "startingTimestamp": "1"}, "startingTimestamp: excludes"),
+        ({"startingTimestamp": "1780315200"}, "1780315200, which seems to be in seconds"),
+        ({"endingTimestamp": "1780315200"}, "1780315200, which seems to be in seconds"),
+        ({"endingTimestamp": "-1"}, "'-1' is not a time in ms since 1970"),
+        (
+            {"startingOffsetsByTimestamp": '{"t":{"b":{"0":1780315200}}}'},
+            "1780315200, which seems to be in seconds",
+        ),
         ({"startingOffsets": "group"}, "startingGroup: needs startingOffsets=group"),
         ({"startingGroup": "g"}, "startingGroup: needs startingOffsets=group"),
         ({"startingOffsets": "erliest"}, "'erliest' is not one of earliest, latest, group"),
