@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 
 _WILDCARDS: Final = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
 _FAST_PORT_DISTANCE: Final = 2
+_OTHER_DIRECTORIES: Final = {
+    "batchconsumequeue",
+    "config",
+    "consumequeue",
+    "deleted",
+    "index",
+    "timerlog",
+}
+"""Directories below `storePathRootDir` with other files than those of the commit log."""
 
 
 class Listener(NamedTuple):
@@ -83,6 +92,7 @@ def broken_rules(configs: Mapping[str, ConfigSet]) -> Iterator[ConfigError]:
         yield from _broken_replication(broker)
         yield from _unresolved_names(broker)
         yield from _no_directories(broker)
+        yield from _shared_directory(broker)
     yield from _unusable(listeners)
 
 
@@ -213,6 +223,26 @@ def _no_directories(broker: ConfigSet) -> Iterator[ConfigError]:
         existing = next((each for each in (path, *path.parents) if os.path.lexists(each)), None)
         if text and existing is not None and not existing.is_dir():
             yield ConfigError(f"cannot be a directory: {existing} is none", key=key)
+
+
+def _shared_directory(broker: ConfigSet) -> Iterator[ConfigError]:
+    """Yield an error if the commit log would share its directory with other files of the store."""
+    from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415 - as above
+
+    config = broker.get(MessageStoreConfig)
+    # Resolved: links and relative paths may name one directory in two ways.
+    root = Path(config.store_path_root_dir).resolve()
+    log = Path(config.commit_log_directory).resolve()
+    is_other = log.is_relative_to(root) and _OTHER_DIRECTORIES.intersection(
+        log.relative_to(root).parts[:1]
+    )
+    if root.is_relative_to(log) or is_other:
+        yield ConfigError(
+            f"{log} also has other files of the store in storePathRootDir, {root}, but the commit "
+            f"log needs a separate directory: remove the key for {root / 'commitlog'}, or write "
+            "another directory",
+            key="storePathCommitLog",
+        )
 
 
 def _unusable(listeners: Sequence[Listener]) -> Iterator[ConfigError]:

@@ -50,6 +50,43 @@ def test_check_finds_what_a_start_would_refuse(
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize(
+    ("root", "log"),
+    [
+        ("store", "store"),
+        ("store", "./other/../store/"),
+        ("store", "{here}/store"),
+        ("{here}/store", "store"),
+        ("store", "link"),
+        ("store/first", "store"),
+        ("store", "store/consumequeue"),
+        ("store", "store/config/log"),
+    ],
+)
+def test_commit_log_among_other_files_of_the_store_is_refused(
+    root: str, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to("store")
+    text = f"storePathRootDir={root}\nstorePathCommitLog={log}".format(here=tmp_path)
+    checked = invoke("broker", tmp_path, "--check-config", text=text)
+    assert checked.return_value == 2
+    assert "error: storePathCommitLog: " in checked.output
+    assert f"in storePathRootDir, {tmp_path / root.removeprefix('{here}/')}, " in checked.output
+    started = invoke("broker", tmp_path, text=text)
+    assert isinstance(started.exception, ConfigError)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("log", ["", "store/commitlog", "store/log", "log", "storelog", "index"])
+def test_commit_log_in_a_separate_directory_is_accepted(
+    log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = f"storePathRootDir=store\nstorePathCommitLog={log}"
+    assert invoke("broker", tmp_path, "--check-config", text=text).return_value == 0
+
+
 def test_check_leaves_out_the_replication_port_that_is_not_opened(tmp_path: Path) -> None:
     text = "haListenPort=7000\nlistenPort=7000"
     assert invoke("broker", tmp_path, "--check-config", text=text).return_value == 0
