@@ -70,7 +70,7 @@ class ControllerConfig:
     controller_storage: str = option("local", choices=("local", "etcd"))
     etcd_endpoints: str = ""
     controller_listen_port: int = option(_PORT_OF_PEER, minimum=_PORT_OF_PEER, maximum=65_535)
-    controller_store_path: str = ""
+    controller_store_path: str = option("", path=True)
     scan_not_active_broker_interval: int = option(5_000, minimum=100, maximum=60_000, unit="ms")
     enable_elect_unclean_master: bool = option(False, live=True)
     notify_broker_role_changed: bool = option(True, live=True)

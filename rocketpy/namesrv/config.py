@@ -47,8 +47,8 @@ class NamesrvConfig:
         operation: keys of logs and health.
     """
 
-    data_dir: str = ""
-    kv_config_path: str = ""
+    data_dir: str = option("", path=True)
+    kv_config_path: str = option("", path=True)
     order_message_enable: bool = option(False, live=True)
     return_order_topic_config_to_broker: bool = option(True, live=True)
     scan_not_active_broker_interval: int = option(5_000, minimum=100, maximum=60_000, unit="ms")

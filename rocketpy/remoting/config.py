@@ -47,12 +47,14 @@ class TlsServerConfig:
     """
 
     mode: TlsMode = field(default=TlsMode.PERMISSIVE, metadata={"key": "tls.server.mode"})
-    key_path: str = field(default="", metadata={"key": "tls.server.keyPath"})
+    key_path: str = field(default="", metadata={"key": "tls.server.keyPath", "path": True})
     key_password: str = field(
         default="", repr=False, metadata={"key": "tls.server.keyPassword", "secret": True}
     )
-    cert_path: str = field(default="", metadata={"key": "tls.server.certPath"})
-    trust_cert_path: str = field(default="", metadata={"key": "tls.server.trustCertPath"})
+    cert_path: str = field(default="", metadata={"key": "tls.server.certPath", "path": True})
+    trust_cert_path: str = field(
+        default="", metadata={"key": "tls.server.trustCertPath", "path": True}
+    )
     need_client_auth: ClientAuth = field(
         default=ClientAuth.NONE, metadata={"key": "tls.server.need.client.auth"}
     )
@@ -74,12 +76,14 @@ class TlsClientConfig:
 
     enable: bool = field(default=False, metadata={"key": "tls.enable"})
     auth_server: bool = field(default=False, metadata={"key": "tls.client.authServer"})
-    key_path: str = field(default="", metadata={"key": "tls.client.keyPath"})
+    key_path: str = field(default="", metadata={"key": "tls.client.keyPath", "path": True})
     key_password: str = field(
         default="", repr=False, metadata={"key": "tls.client.keyPassword", "secret": True}
     )
-    cert_path: str = field(default="", metadata={"key": "tls.client.certPath"})
-    trust_cert_path: str = field(default="", metadata={"key": "tls.client.trustCertPath"})
+    cert_path: str = field(default="", metadata={"key": "tls.client.certPath", "path": True})
+    trust_cert_path: str = field(
+        default="", metadata={"key": "tls.client.trustCertPath", "path": True}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,8 +76,8 @@ class MessageStoreConfig:
             as `inSyncReplicas` says, SLAVE copies a master's log and accepts no messages.
     """
 
-    store_path_root_dir: str = option("store")
-    store_path_commit_log: str = option("")
+    store_path_root_dir: str = option("store", path=True)
+    store_path_commit_log: str = option("", path=True)
     mapped_file_size_commit_log: int = option(_GIB, unit="bytes", minimum=1024, maximum=_INT_MAX)
     mapped_file_size_consume_queue: int = option(
         6_000_000, unit="bytes", minimum=20, maximum=_INT_MAX

@@ -64,7 +64,7 @@ class ReplicationConfig:
     )
     ha_master_address: str = option("")
     ha_allowed_peers: str = option("")
-    replication_secret_file: str = option("")
+    replication_secret_file: str = option("", path=True)
     ha_tls_enable: bool = option(False)
 
     def __post_init__(self) -> None:

@@ -30,6 +30,7 @@ from rocketpy.runtime.config.setting_checks import (
     Setting,
     accepted_errors,
     of_unknown_key,
+    path_fault,
     refused,
     repeated,
 )
@@ -62,6 +63,7 @@ def option(  # noqa: PLR0913 - one keyword for each property of a key
     secret: bool = False,
     only_with: str = "",
     stored: bool = True,
+    path: bool = False,
 ) -> Any:  # noqa: ANN401 - as dataclasses.field
     """Declare a configuration field; the keywords become its metadata.
 
@@ -77,6 +79,7 @@ def option(  # noqa: PLR0913 - one keyword for each property of a key
         secret: never shown by `ConfigSet.as_properties`.
         only_with: field of the same dataclass without which this one has no effect (0, false, "").
         stored: whether a change at run time is kept for the next start.
+        path: names a file or directory.
     """
     metadata: dict[str, Any] = {
         "key": key,
@@ -88,6 +91,7 @@ def option(  # noqa: PLR0913 - one keyword for each property of a key
         "separator": separator,
         "only_with": only_with,
         "stored": stored,
+        "path": path,
     }
     if secret:
         metadata["secret"] = True
@@ -119,6 +123,7 @@ class Option:
         secret: must not be shown.
         only_with: path to the value without which this one has no effect; may be empty.
         stored: whether a change at run time is kept for the next start.
+        is_path: names a file or directory.
     """
 
     key: str
@@ -130,6 +135,7 @@ class Option:
     secret: bool = False
     only_with: tuple[str, ...] = ()
     stored: bool = True
+    is_path: bool = False
 
 
 def _default(each: "dataclasses.Field[Any]") -> Any:  # noqa: ANN401 - any field's value
@@ -173,6 +179,7 @@ def options_of(config_class: type) -> tuple[Option, ...]:
                 secret=bool(metadata.get("secret", _SECRET.search(each.name))),
                 only_with=(metadata["only_with"],) if metadata.get("only_with") else (),
                 stored=bool(metadata.get("stored", True)),
+                is_path=bool(metadata.get("path", hint is Path)),
             )
         )
     return tuple(found)
@@ -518,11 +525,15 @@ def _may_change(key: str, options: _Options) -> bool:
 
 
 def _parse(each: Option, setting: Setting) -> Any:  # noqa: ANN401 - any field's value
+    shown = _HIDDEN if each.secret else repr(setting.text)
+    fault = path_fault(setting.text) if each.is_path else ""
+    if fault:
+        reason = f"{shown} {fault}"
+        raise ConfigError(reason, source=setting.source, line=setting.line, key=setting.key)
     try:
         return parse_value(setting.text, each.type)
     except ValueError:
         unit = f" {each.unit}" if each.unit else ""
-        shown = _HIDDEN if each.secret else repr(setting.text)
         reason = f"{shown} is not allowed here; expected {allowed(each.type)}{unit}"
         raise ConfigError(
             reason, source=setting.source, line=setting.line, key=setting.key

@@ -107,6 +107,26 @@ def of_unknown_key(
     raise ConfigError(reason, source=source, line=line, key=key)
 
 
+def path_fault(text: str) -> str:
+    """Return why a path would not name what it seems to, and what to write; empty for others.
+
+    A shell or Apache's start scripts replace `~` and `${...}`; here, directories with these names
+    would be created.
+
+    Args:
+        text: the path, as it was given.
+    """
+    path = text.strip()
+    whole = "which is not replaced here: write the whole path, such as /home/mq/store"
+    if path.startswith("~"):
+        return f"begins with ~, {whole}"
+    if "${" in path:
+        return f"contains ${{, {whole}"
+    if ";" in path:
+        return "contains ; but several paths are not supported: write one path"
+    return ""
+
+
 def repeated(settings: Iterable[Setting]) -> Iterator[ConfigWarning]:
     """Yield lines of a file whose key is given again in a later line, which counts."""
     earlier: dict[tuple[str, str], int | None] = {}

@@ -1,13 +1,20 @@
 """`--check-config`, `--print-config` and `--accept-ignored` of all servers."""
 
+import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from rocketpy.cli.main import command
+from rocketpy.cli.servers.broker import broker_classes
+from rocketpy.controller.config import ControllerConfig
 from rocketpy.errors import ConfigError
+from rocketpy.namesrv.config import NamesrvConfig
+from rocketpy.runtime.config.config import options_of
 
+_NAME_OF_PATH = re.compile("path|dir|file$", re.IGNORECASE)
+_TLS_FILES = ("keyPath", "certPath", "trustCertPath")
 SERVERS = ["broker", "controller", "namesrv", "standalone"]
 
 
@@ -80,3 +87,37 @@ def test_accept_ignored_turns_an_error_into_a_warning(server: str, tmp_path: Pat
     assert done.return_value == 1
     assert "warning: " in done.output
     assert "aclEnable: true is ignored, as accepted" in done.output
+
+
+_PATHS = {
+    "broker": {
+        "storePathRootDir",
+        "storePathCommitLog",
+        "replicationSecretFile",
+        *(f"tls.{side}.{name}" for side in ("client", "server") for name in _TLS_FILES),
+    },
+    "controller": {"controllerStorePath", *(f"tls.server.{name}" for name in _TLS_FILES)},
+    "namesrv": {"dataDir", "kvConfigPath", *(f"tls.server.{name}" for name in _TLS_FILES)},
+}
+
+
+@pytest.mark.parametrize("server", list(_PATHS))
+def test_check_refuses_paths_that_nothing_expands(server: str, tmp_path: Path) -> None:
+    text = "\n".join(f"{key}=~/{key}" for key in sorted(_PATHS[server]))
+    done = invoke(server, tmp_path, "--check-config", text=text)
+    assert done.return_value == 2
+    refused = re.findall(r"server\.conf:\d+: (\S+): \S+ begins with ~, ", done.output)
+    assert refused == sorted(_PATHS[server])
+
+
+@pytest.mark.parametrize("config_class", [*broker_classes(), ControllerConfig, NamesrvConfig])
+def test_key_that_is_named_as_a_path_is_declared_as_one(config_class: type) -> None:
+    named = {each.key for each in options_of(config_class) if _NAME_OF_PATH.search(each.key)}
+    assert named == {each.key for each in options_of(config_class) if each.is_path}
+
+
+def test_standalone_refuses_a_directory_that_the_shell_left_unexpanded(tmp_path: Path) -> None:
+    words = ["standalone", "--data=~/data", "--check-config"]
+    done = CliRunner().invoke(command, words)
+    assert done.exit_code == 2
+    assert "Invalid value for '--data': '~/data' begins with ~, " in done.output

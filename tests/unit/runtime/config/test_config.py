@@ -299,3 +299,43 @@ def test_key_given_twice_in_a_file_is_a_warning_about_the_earlier_line() -> None
         "b.conf:1: brokerNam: has no effect: line 3 gives this key again"
     ]
     assert "b.conf:2: =: a line without a key, ignored" in map(str, loaded.warnings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    root: str = option("store", path=True)
+    backup: Path = Path("backup")
+    secret_file: str = option("", path=True)
+    about: str = ""
+
+
+@pytest.mark.parametrize("key", ["root", "backup"])
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("~", "'~' begins with ~, which is not replaced here: write the whole path, such as"),
+        ("~/store", "'~/store' begins with ~, which is not replaced here: write the whole"),
+        ("${user.home}/s", "'${user.home}/s' contains ${, which is not replaced here: write"),
+        ("one;two", "'one;two' contains ; but several paths are not supported: write one path"),
+    ],
+)
+def test_path_that_a_shell_or_apache_would_replace_is_refused(
+    key: str, text: str, complaint: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(Sources(text=f"{key}={text}", name="b.conf"), [Places])
+    assert str(caught.value).startswith(f"b.conf:1: {key}: {complaint}")
+
+
+def test_path_of_a_secret_is_refused_without_its_text() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(Sources(overrides=["secretFile=~/pair.key"]), [Places])
+    assert str(caught.value).startswith(
+        "-D: secretFile: ****** begins with ~, which is not replaced"
+    )
+
+
+def test_other_paths_and_other_texts_are_taken_as_they_are() -> None:
+    text = "root=/data/a b~1$c\nbackup=C:\\\\data\\\\store\nabout=~;${x}"
+    places = load(Sources(text=text), [Places]).get(Places)
+    assert places == Places(root="/data/a b~1$c", backup=Path("C:\\data\\store"), about="~;${x}")
