@@ -84,7 +84,8 @@ class NodeSettings:
         """
         if not self.replication.config.allows_slaves:
             reason = (
-                "needs replicationSecretFile or haTlsEnable, by which the replicas know each other"
+                "needs replicationSecretFile, haTlsEnable or haAllowedPeers, by which the replicas "
+                "know each other"
             )
             raise ConfigError(reason, key="enableControllerMode")
         names = {
