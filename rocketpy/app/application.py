@@ -28,7 +28,6 @@ Example:
 import asyncio
 import contextlib
 import logging
-import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
@@ -61,6 +60,7 @@ from rocketpy.client.producer.producer import Producer
 from rocketpy.client.sending.outgoing_message import check_send_topic, check_values
 from rocketpy.errors import ClosedError, ConfigError
 from rocketpy.remoting.network.event_loop import new_event_loop
+from rocketpy.runtime.stop_signals import stop_signals
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -505,7 +505,10 @@ class App:
         return True
 
     def run(self) -> None:
-        """Run the app in this process until SIGTERM or Ctrl-C, on uvloop where there is one.
+        """Run the app in this process until SIGTERM, SIGHUP or Ctrl-C.
+
+        It runs on uvloop where there is one. SIGHUP, which a closed terminal sends, stays ignored
+        if it is, as under `nohup`.
 
         Raises:
             Exception: the failure of the start or of a consumer.
@@ -514,7 +517,7 @@ class App:
         async def main() -> None:
             loop = asyncio.get_running_loop()
             if sys.platform != "win32":  # there, Ctrl-C interrupts
-                for number in (signal.SIGTERM, signal.SIGINT):
+                for number in stop_signals():
                     loop.add_signal_handler(number, self.stop)
             await self.serve()
 

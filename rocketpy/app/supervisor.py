@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from rocketpy.app.application import App
 from rocketpy.errors import ConfigError
+from rocketpy.runtime.stop_signals import stop_signals
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -99,8 +100,8 @@ class Process(Protocol):
 class Supervisor:
     """Keeps worker processes running.
 
-    A worker that ends unexpectedly is restarted after a second. SIGTERM and SIGINT are passed to
-    all workers, whose handlers finish the messages in progress.
+    A worker that ends unexpectedly is restarted after a second. SIGTERM, SIGINT and SIGHUP,
+    unless it is ignored, end all workers, whose handlers finish the messages in progress.
 
     Args:
         command: command line of one worker.
@@ -129,7 +130,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Run until a signal; returns the exit code."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals():
             signal.signal(number, lambda *_: self.stop())
         seen = None if self._version is None else self._version()
         try:

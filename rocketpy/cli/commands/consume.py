@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import signal
 import string
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Final
@@ -13,6 +12,7 @@ import rocketpy
 from rocketpy import admin as rocketpy_admin
 from rocketpy.errors import ClientError, RocketPyError, TopicNotExistError
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.runtime.stop_signals import stop_signals
 from rocketpy.terminal.cluster_calls import (
     exit_code,
     unknown_name,
@@ -124,9 +124,9 @@ def command(  # noqa: PLR0913 - one argument an option
     """Receive messages of topics as a member of a group and print them.
 
     With -o json each message is one JSON object on one line. A message is consumed once it is
-    printed; in a pipe, once it is read from there. SIGTERM, Ctrl-C and the end of a pipe's reader
-    store the offsets and stop the command. The exit code is 1 if --timeout passes before --max
-    messages arrive, or if a topic does not exist by then.
+    printed; in a pipe, once it is read from there. SIGTERM, SIGHUP (unless nohup is used), Ctrl-C
+    and the end of a pipe's reader store the offsets and stop the command. The exit code is 1 if
+    --timeout passes before --max messages arrive, or if a topic does not exist by then.
     """
     if no_group and (group or tags != "*" or sql):
         raise click.UsageError("--no-group cannot be combined with --group, --filter or --sql")
@@ -271,7 +271,7 @@ class _Reader:
                 stopping.set()
                 me.cancel()
 
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals():
             with contextlib.suppress(RuntimeError, ValueError):
                 loop.add_signal_handler(number, stop)
         # A write to a pipe fails without its reader, but a quiet topic leads to no write.

@@ -29,10 +29,10 @@ from rocketpy.terminal.common import CONTEXT
               help="Name servers of an app without any.")  # fmt: skip
 @click.pass_context
 def command(ctx: click.Context, *, app: str, workers: int, reload: bool, namesrv: str) -> int:
-    """Run the handlers of a `rocketpy.App` until SIGTERM or Ctrl-C.
+    """Run the handlers of a `rocketpy.App` until SIGTERM, SIGHUP or Ctrl-C.
 
-    Running handlers finish first. Name servers in the app take precedence over those given here;
-    contexts are not used.
+    Running handlers finish first; under nohup, SIGHUP is ignored. Name servers in the app take
+    precedence over those given here; contexts are not used.
     """
     lend_namesrv(ctx, namesrv)  # also to the workers
     found = load_app(app)

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Coroutine, Sequence
@@ -15,6 +14,7 @@ import click
 from rocketpy import admin as rocketpy_admin
 from rocketpy.cli.commands.cluster import silent_brokers
 from rocketpy.errors import RocketPyError
+from rocketpy.runtime.stop_signals import stop_signals
 from rocketpy.terminal.cluster_calls import exit_code
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
 from rocketpy.terminal.parameters import FiniteRange
@@ -233,7 +233,8 @@ def command(*, once: bool, interval: float, namesrv: str, output: str) -> int:
     """Watch brokers, the busiest topics and the groups furthest behind.
 
     Rates are since the last page; on the first one (and with --once), brokers report them for the
-    last minute. With -o json a page is one object on a line. Ctrl-C and SIGTERM end the command.
+    last minute. With -o json a page is one object on a line. Ctrl-C, SIGTERM and SIGHUP end the
+    command.
     With --once the exit code is 1 if a broker does not answer.
     """
     with Screen(namesrv, output, is_live=not once) as screen:
@@ -257,7 +258,7 @@ async def _watch(
         stopping.set()
         me.cancel()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         with contextlib.suppress(RuntimeError, ValueError):
             asyncio.get_running_loop().add_signal_handler(number, stop)
     try:

@@ -39,6 +39,7 @@ from rocketpy.runtime.os_resources import (
 )
 from rocketpy.runtime.readiness import NotReady, ServerState
 from rocketpy.runtime.service import LoopServices, Service, run_services_on_loop
+from rocketpy.runtime.stop_signals import stop_signals
 
 if TYPE_CHECKING:
     from rocketpy.cli.servers.health import Health
@@ -329,10 +330,8 @@ def _on_signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> Non
         seen = True
         loop.call_soon_threadsafe(stopping.set)
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # nohup ignores it, so that the server outlives its terminal.
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, on_signal)
+    for number in stop_signals():
+        signal.signal(number, on_signal)
 
 
 def _process_age_ms() -> int:

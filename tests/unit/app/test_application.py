@@ -1,6 +1,8 @@
 """An app: its handlers get messages of a cluster, its hooks frame them, its end loses nothing."""
 
 import asyncio
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -388,3 +390,25 @@ async def test_test_apps_of_one_app_are_not_nested() -> None:
         async with TestApp(app):
             with pytest.raises(ClosedError, match="runs already"):
                 await TestApp(app).__aenter__()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signal_stops_an_app_that_runs(number: signal.Signals) -> None:
+    events: list[str] = []
+
+    class Signalled(App):
+        async def serve(self) -> None:
+            os.kill(os.getpid(), number)
+            for _ in range(100):  # the loop reads signals in a turn
+                await asyncio.sleep(0)
+
+        def stop(self) -> None:
+            events.append("stop")
+
+    # The default would end the tests; it may be ignored, where they run with nohup.
+    before = signal.signal(signal.SIGHUP, lambda *_: events.append("left to others"))
+    try:
+        Signalled(NAMESRV).run()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert events == ["stop"]

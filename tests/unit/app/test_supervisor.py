@@ -44,7 +44,9 @@ class Worker:
 
 @pytest.fixture(autouse=True)
 def signals() -> Iterator[None]:
-    before = [(each, signal.getsignal(each)) for each in (signal.SIGTERM, signal.SIGINT)]
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = [(each, signal.getsignal(each)) for each in numbers]
+    signal.signal(signal.SIGHUP, lambda *_: None)  # it may be ignored: the tests may run with nohup
     yield
     for number, handler in before:
         signal.signal(number, handler)
@@ -54,10 +56,12 @@ def supervised(
     turns: list[Callable[[list[Worker]], object]],
     *,
     version: list[int] | None = None,
+    last: signal.Signals = signal.SIGTERM,
     **options: bool,
 ) -> list[Worker]:
-    """Run two workers; each wait for the next look is one of the turns, the last one ends it."""
+    """Run two workers; each wait for the next look is one of the turns, then a signal comes."""
     started: list[Worker] = []
+    signalled: list[int] = []
 
     def start(given: list[str]) -> Worker:
         assert given == ["worker", "app"]
@@ -68,15 +72,18 @@ def supervised(
         if turns:
             turns.pop(0)(started)
         else:
-            os.kill(os.getpid(), signal.SIGTERM)
+            assert not signalled, "runs on"
+            signalled.append(last)
+            os.kill(os.getpid(), last)
 
     look = None if version is None else lambda: version[0]
     assert Supervisor(["worker", "app"], 2, look, start=start, sleep=sleep).run() == 0
     return started
 
 
-def test_signal_ends_all_workers() -> None:
-    started = supervised([])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signal_ends_all_workers(number: signal.Signals) -> None:
+    started = supervised([], last=number)
     assert [each.asked for each in started] == [["terminate"], ["terminate"]]
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 
@@ -31,6 +31,22 @@ def test_line_for_people_bodies_and_what_was_asked_for(
     assert printed(capsys, "body") == "a\x07b\n"
     assert printed(capsys, "body", "{offset}\t{keys} {tag}") == "7\tk1,k2 paid\n"
     assert '"offset":7' in printed(capsys, "json").replace(" ", "")
+
+
+async def for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+async def at_once() -> None: ...
+
+
+@pytest.fixture
+def hang_ups() -> Iterator[list[int]]:
+    """SIGHUP that the command left to others; it may be ignored, where tests run with nohup."""
+    found: list[int] = []
+    before = signal.signal(signal.SIGHUP, lambda number, _: found.append(number))
+    yield found
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +103,32 @@ async def test_reader_that_leaves_during_the_close_does_not_interrupt_it(
     assert ended == ["offsets stored"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_signal_ends_the_read_and_closes_the_messages(
+    number: signal.Signals,
+    hang_ups: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ended: list[str] = []
+
+    async def messages() -> AsyncGenerator[ReceivedMessage, None]:
+        try:
+            yield ReceivedMessage(MessageExt(topic="t", body=b"x"), MessageQueue("t", "b", 0))
+            os.kill(os.getpid(), number)
+            for _ in range(100):  # the loop reads signals in a turn
+                await asyncio.sleep(0)
+            ended.append("continued")
+        finally:
+            ended.append("offsets stored")
+
+    monkeypatch.setattr(consume, "until_reader_is_gone", for_ever)
+    monkeypatch.setattr(consume, "until_read", at_once)
+    assert await _Reader("unused:1", ["t"], "body", None).read(messages(), None, None) == 1
+    assert ended == ["offsets stored"]
+    assert not hang_ups
+
+
 async def test_signal_during_the_close_does_not_interrupt_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,11 +143,6 @@ async def test_signal_during_the_close_does_not_interrupt_it(
                 for _ in range(100):  # the loop reads signals in a turn
                     await asyncio.sleep(0)
             ended.append("offsets stored")
-
-    async def for_ever() -> None:
-        await asyncio.Event().wait()
-
-    async def at_once() -> None: ...
 
     monkeypatch.setattr(consume, "until_reader_is_gone", for_ever)
     monkeypatch.setattr(consume, "until_read", at_once)
