@@ -43,6 +43,7 @@ from rocketpy.app.binding import (
     publishing,
 )
 from rocketpy.client.callbacks.handler_signature import check_callback, check_middleware
+from rocketpy.client.callbacks.handler_threads import call_on_thread
 from rocketpy.client.callbacks.handlers import ErrorHandler, Handler, is_coroutine_function
 from rocketpy.client.callbacks.hooks import TxChecker
 from rocketpy.client.callbacks.middleware import HandleMiddleware, SendMiddleware
@@ -435,7 +436,7 @@ class App:
                     assert work is not None
                     await work
                 else:
-                    await asyncio.to_thread(hook)
+                    await call_on_thread(hook)
             except Exception as error:
                 if moment == "start":
                     raise

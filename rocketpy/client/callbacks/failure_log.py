@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.outcomes import ENDS_PROGRAM
+from rocketpy.client.messages.outcomes import shown
 from rocketpy.runtime.clock import Clock
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -20,7 +20,6 @@ LINE_INTERVAL_MS: Final = 5_000
 """Shortest time between two lines about one kind of failure."""
 # Exceptions that are made at run time could otherwise fill the memory.
 _MAX_KINDS: Final = 200
-_MAX_TEXT: Final = 300
 
 
 class _Kind:
@@ -82,7 +81,7 @@ class FailureLog:
                 {
                     "messages": messages,
                     "outcome": self._outcome,
-                    "error": _shown(error),
+                    "error": shown(error),
                     "callback": self._callback,
                     "count": kind.count,
                 },
@@ -104,12 +103,3 @@ class FailureLog:
                 del self._kinds[next(iter(self._kinds))]
             kind = self._kinds[key] = _Kind()
         return kind
-
-
-def _shown(error: BaseException) -> str:
-    try:
-        return repr(error)[:_MAX_TEXT]
-    except ENDS_PROGRAM:
-        raise
-    except BaseException:  # noqa: BLE001 - the exception is the user's, and so is its text
-        return type(error).__name__

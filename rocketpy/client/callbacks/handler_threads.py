@@ -20,6 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, Final, NamedTuple
 
+from rocketpy.client.messages.outcomes import shown
 from rocketpy.runtime.clock import Clock
 
 _LATE_S: Final = 0.001
@@ -43,6 +44,26 @@ class _Returned(NamedTuple):
     future: asyncio.Future[Any]
     result: object
     error: BaseException | None
+
+
+async def call_on_thread(function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
+    """Call a user's plain function on a thread of the loop, in a copy of the caller's context.
+
+    Unlike `asyncio.to_thread`, it raises any exception of the function in its own frame: a
+    `StopIteration` in a future would never arrive (here it becomes a RuntimeError), and a
+    `GeneratorExit` would close the caller.
+    """
+
+    def call() -> tuple[Any, BaseException | None]:
+        try:
+            return function(*arguments), None
+        except BaseException as raised:  # noqa: BLE001 - raised in the waiting call
+            return None, raised
+
+    result, error = await asyncio.to_thread(call)
+    if error is not None:
+        raise error
+    return result
 
 
 class HandlerThreads:
@@ -178,8 +199,10 @@ class HandlerThreads:
                 continue
             if error is None:
                 future.set_result(result)
-            elif isinstance(error, StopIteration):  # no future takes it
-                stopped = RuntimeError(f"a handler raised {error!r}")
+            elif isinstance(error, (StopIteration, GeneratorExit)):
+                # No future takes the first. For the second, the task that awaits the future would
+                # close the coroutines below its outermost one, and they could await nothing.
+                stopped = RuntimeError(f"a handler raised {shown(error)}")
                 stopped.__cause__ = error
                 future.set_exception(stopped)
             else:

@@ -27,6 +27,8 @@ from rocketpy.client.messages.outcomes import (
     ToDLQ,
     ends_task,
     running_task,
+    shown,
+    text_of,
 )
 from rocketpy.errors import ClientError, RocketPyError, UnreadableBodyError
 
@@ -283,7 +285,9 @@ class _SafeInvoke:
 
     async def _settle_unreadable(self, bad: list[tuple[ReceivedMessage, BaseException]]) -> None:
         for message, cause in bad:
-            unreadable = UnreadableBodyError(f"the body cannot be read: {cause}; {message!r}")
+            unreadable = UnreadableBodyError(
+                f"the body cannot be read: {text_of(cause)}; {message!r}"
+            )
             unreadable.__cause__ = cause
             if self._answer is not None:
                 await self._answer.fail(message, unreadable)
@@ -348,7 +352,7 @@ def _as_exception(error: BaseException) -> Exception:
     """Return an error for an error handler, which is promised an Exception."""
     if isinstance(error, Exception):
         return error
-    wrapped = RuntimeError(f"the handler raised {error!r}, which is no Exception")
+    wrapped = RuntimeError(f"the handler raised {shown(error)}, which is no Exception")
     wrapped.__cause__ = error
     return wrapped
 

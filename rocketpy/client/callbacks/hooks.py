@@ -3,11 +3,11 @@
 Reports of a producer's failed attempts that are followed by another one.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
+from rocketpy.client.callbacks.handler_threads import call_on_thread
 from rocketpy.client.callbacks.handlers import is_coroutine_function
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import ENDS_PROGRAM, TxState, ends_task, running_task
@@ -66,7 +66,7 @@ class AssignmentHooks:
                 assert work is not None
                 await work
             else:
-                await asyncio.get_running_loop().run_in_executor(None, hook, shown)
+                await call_on_thread(hook, shown)
         except BaseException as error:
             if ends_task(error, task):
                 raise

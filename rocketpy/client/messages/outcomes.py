@@ -22,6 +22,7 @@ MAX_RETRY_DELAY_S: Final = 7_200
 """The longest delay level of brokers."""
 ENDS_PROGRAM: Final = (KeyboardInterrupt, SystemExit)
 """Exceptions that are not failures of the user's function that raised them."""
+_MAX_SHOWN: Final = 300
 
 
 def ends_task(error: BaseException, task: "asyncio.Task[object] | None") -> bool:
@@ -38,6 +39,26 @@ def ends_task(error: BaseException, task: "asyncio.Task[object] | None") -> bool
         # Python closes the coroutine of a task that it destroys; there the task is not running.
         return task is None or running_task() is not task
     return isinstance(error, (asyncio.CancelledError, *ENDS_PROGRAM))
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception; empty when its `__str__` raises, which is the user's."""
+    try:
+        return str(error)
+    except ENDS_PROGRAM:
+        raise
+    except BaseException:  # noqa: BLE001 - see above
+        return ""
+
+
+def shown(error: BaseException) -> str:
+    """Return the bounded `repr` of an exception; its class when `__repr__` raises."""
+    try:
+        return repr(error)[:_MAX_SHOWN]
+    except ENDS_PROGRAM:
+        raise
+    except BaseException:  # noqa: BLE001 - `__repr__` is the user's
+        return type(error).__name__
 
 
 def running_task() -> "asyncio.Task[object] | None":
@@ -91,13 +112,8 @@ class Rejection(NamedTuple):
         elif isinstance(error, ToDLQ):
             level = DEAD_LETTER
             cause = error if error.reason or error.__cause__ is None else error.__cause__
-        try:
-            reason = str(cause)
-        except ENDS_PROGRAM:
-            raise
-        except BaseException:  # noqa: BLE001 - the exception is the user's, and so is its text
-            reason = ""
-        return cls(level, delay_s, property_line(type(cause).__name__), property_line(reason))
+        kind, reason = type(cause).__name__, text_of(cause)
+        return cls(level, delay_s, property_line(kind), property_line(reason))
 
     @property
     def is_dead_letter(self) -> bool:
@@ -124,8 +140,8 @@ class Rejection(NamedTuple):
             raise
         except BaseException as error:  # noqa: BLE001 - the function is the user's
             logger.warning(
-                "retry_backoff failed, usual delay used: retry=%(retry)d error=%(error)r",
-                {"retry": retry, "error": error},
+                "retry_backoff failed, usual delay used: retry=%(retry)d error=%(error)s",
+                {"retry": retry, "error": shown(error)},
             )
             return self
         return self._replace(delay_s=min(delay_s, MAX_RETRY_DELAY_S))

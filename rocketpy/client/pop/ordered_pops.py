@@ -117,6 +117,14 @@ class OrderedPops(ConcurrentService[PoppedMessage]):
         else:
             del self._queues[queue]
 
+    async def _release(self, chunk: Chunk[PoppedMessage], error: BaseException) -> None:
+        try:
+            await super()._release(chunk, error)
+        finally:
+            if not self._workers.line.is_halted:
+                self._return_rest(chunk.messages[0].queue, [])
+                self._continue(chunk.messages[0].queue)
+
     async def _handle(self, chunk: Chunk[PoppedMessage]) -> None:
         queue = chunk.messages[0].queue
         leases = self._leases.leases_of(chunk.messages)

@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from rocketpy.client.callbacks.handler_threads import call_on_thread
 from rocketpy.client.callbacks.hooks import TxChecker
 from rocketpy.client.cluster.broker_api import BrokerApi
 from rocketpy.client.lifecycle import ProcessBound
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.outcomes import TxState, ends_task, running_task
+from rocketpy.client.messages.outcomes import TxState, ends_task, running_task, shown
 from rocketpy.client.messages.serializers import Serializer
 from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.client.options.validation import described, fits
@@ -399,7 +400,7 @@ class CheckBackResponder:
             if inspect.iscoroutinefunction(self._checker):
                 state = await self._checker(received)
             else:
-                state = await asyncio.to_thread(self._checker, received)
+                state = await call_on_thread(self._checker, received)
                 if inspect.isawaitable(state):  # a lambda around a coroutine function
                     state = await state
             return TxState(state), None
@@ -410,4 +411,4 @@ class CheckBackResponder:
                 "transaction checker failed, the broker will check back again: msg_id=%(msg_id)s",
                 {"msg_id": message.msg_id},
             )
-            return TxState.UNKNOWN, f"checkLocalTransactionState Exception: {error!r}"[:1000]
+            return TxState.UNKNOWN, f"checkLocalTransactionState Exception: {shown(error)}"

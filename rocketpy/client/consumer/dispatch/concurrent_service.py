@@ -8,14 +8,14 @@ Source: ConsumeMessageConcurrentlyService, ConsumeMessagePopConcurrentlyService 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rocketpy.client.callbacks.failure_log import FailureLog
 from rocketpy.client.callbacks.handlers import CURRENT_WORKER, Invoke
 from rocketpy.client.consumer.consume_stats import ConsumeStats
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.outcomes import Rejection, Retry, ToDLQ, ends_task
+from rocketpy.client.messages.outcomes import Rejection, Retry, ToDLQ, ends_task, shown
 from rocketpy.runtime.clock import Clock
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -135,23 +135,68 @@ class DeliveryLine(Generic[T]):
         return rest
 
 
+class _Unclosed(Coroutine[Any, Any, None]):
+    """Coroutine of a worker that a `GeneratorExit` of an awaited future does not close.
+
+    A task throws the exception of a future into its coroutine, and a `GeneratorExit` that is thrown
+    closes the coroutines that it awaits: a failed handler could not be followed by a redelivery. As
+    another exception, it is a failure of the handler. When Python destroys the task, it closes the
+    inner coroutine itself.
+    """
+
+    __slots__ = ("_coroutine",)
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._coroutine = coroutine
+
+    def __getattr__(self, name: str) -> object:
+        """Return what stack dumps of a task read, as `cr_frame`."""
+        return getattr(self._coroutine, name)
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._coroutine.__await__()
+
+    def send(self, value: object) -> Any:  # noqa: ANN401 - as a coroutine
+        """Continue the worker."""
+        return self._coroutine.send(value)
+
+    def throw(self, error: Any, *rest: Any) -> Any:  # noqa: ANN401 - as a coroutine
+        """Continue the worker by an exception."""
+        if isinstance(error, GeneratorExit):
+            stopped = RuntimeError(f"a future raised {shown(error)}")
+            stopped.__cause__ = error
+            return self._coroutine.throw(stopped)
+        return self._coroutine.throw(error, *rest)
+
+    def close(self) -> None:
+        """Close the worker."""
+        self._coroutine.close()
+
+
 class Workers(Generic[T]):
     """Fixed number of tasks that take items from a line.
 
     Args:
-        handle: handles one item; an exception of it ends the worker.
+        handle: handles one item; an exception of it that does not end the worker is logged.
         count: number of workers.
+        failed: called with an item whose handling raised such an exception, and that exception.
 
     Attributes:
         line: the items.
         tasks: the workers.
     """
 
-    def __init__(self, handle: Callable[[T], Awaitable[None]], count: int) -> None:
+    def __init__(
+        self,
+        handle: Callable[[T], Awaitable[None]],
+        count: int,
+        failed: Callable[[T, BaseException], Awaitable[None]],
+    ) -> None:
         self.line: DeliveryLine[T] = DeliveryLine()
         self._handle = handle
+        self._failed = failed
         self.tasks: Final[Sequence[asyncio.Task[None]]] = [
-            asyncio.create_task(self._work(), name=f"rocketpy-worker-{number}")
+            asyncio.create_task(_Unclosed(self._work()), name=f"rocketpy-worker-{number}")
             for number in range(count)
         ]
 
@@ -172,7 +217,8 @@ class Workers(Generic[T]):
 
     async def _work(self) -> None:
         # By this mark a `close` inside the handler is refused: it would wait for its caller.
-        CURRENT_WORKER.set(asyncio.current_task())
+        worker = asyncio.current_task()
+        CURRENT_WORKER.set(worker)
         line = self.line
         since_yield = 0
         while not line.is_halted:
@@ -180,11 +226,35 @@ class Workers(Generic[T]):
                 since_yield = 0
                 await line.wait()
                 continue
-            await self._handle(line.items.popleft())
+            item = line.items.popleft()
+            try:
+                await self._handle(item)
+            except BaseException as error:
+                if ends_worker(error, worker):
+                    raise
+                await self._recover(item, error)
             since_yield += 1
             if since_yield >= YIELD_AFTER:
                 since_yield = 0
                 await asyncio.sleep(0)
+
+    async def _recover(self, item: T, error: BaseException) -> None:
+        """Log an unexpected failure, and release its item: messages behind it must not wait."""
+        logger.error("worker failed and continues", exc_info=error)
+        try:
+            await self._failed(item, error)
+        except Exception:
+            logger.exception("worker did not release its messages")
+
+
+def ends_worker(error: BaseException, worker: asyncio.Task[object] | None) -> bool:
+    """Return whether an exception ends a worker: its own cancellation, or as `ends_task`.
+
+    Any other cancellation is of something that the worker awaited.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        return worker is None or worker.cancelling() > 0
+    return ends_task(error, worker)
 
 
 async def wait_for_cancelled(workers: Iterable[asyncio.Task[None]]) -> None:
@@ -226,8 +296,7 @@ async def run_handler(
         )
         return Rejection.of(order)
     except asyncio.CancelledError as error:
-        # Something that the handler awaited was cancelled, unless the worker itself was.
-        if worker is None or worker.cancelling():
+        if ends_worker(error, worker):
             raise
         logger.warning(
             "handler cancelled, messages redelivered: messages=%(messages)r",
@@ -236,7 +305,7 @@ async def run_handler(
         return Rejection.of(error)
     except BaseException as error:
         # Any failure of a handler is a failed delivery: it must not end the worker.
-        if ends_task(error, worker):
+        if ends_worker(error, worker):
             raise
         failures.note(messages, error)
         return Rejection.of(error)
@@ -269,7 +338,7 @@ class ConcurrentService(Generic[M]):
         self._stats = stats
         self._clock = clock
         self._failures = FailureLog(clock)
-        self._workers: Workers[Chunk[M]] = Workers(self._handle, concurrency)
+        self._workers: Workers[Chunk[M]] = Workers(self._handle, concurrency, self._release)
 
     @property
     def tasks(self) -> Sequence[asyncio.Task[None]]:
@@ -319,3 +388,8 @@ class ConcurrentService(Generic[M]):
             # First: a message that no broker takes is delivered here again once no handler has it.
             settlement.end(messages)
             await settlement.redeliver(messages, rejection)
+
+    async def _release(self, chunk: Chunk[M], error: BaseException) -> None:
+        """Redeliver the messages of a call that failed outside of the handler."""
+        chunk.settlement.end(chunk.messages)
+        await chunk.settlement.redeliver(chunk.messages, Rejection.of(error))

@@ -129,7 +129,7 @@ class OrderedService:
         self._failures = FailureLog(clock)
         self._nacked: dict[ReceivedMessage, Rejection] = {}  # by running handlers
         self._lanes: dict[Hashable, _Lane] = {}
-        self._workers = Workers(self._work_on, concurrency)
+        self._workers = Workers(self._work_on, concurrency, self._release)
 
     @property
     def tasks(self) -> Sequence[asyncio.Task[None]]:
@@ -204,6 +204,10 @@ class OrderedService:
             asyncio.get_running_loop().call_later(pause_s, self._deliver_again, queue, messages)
         else:
             self._wait(lane, pause_s)
+
+    async def _release(self, lane: _Lane, error: BaseException) -> None:  # noqa: ARG002 - logged
+        """Retry a lane whose call failed outside of the handler: it must not stay without one."""
+        self._wait(lane, self._suspend_s)
 
     def _deliver_again(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         if not self._workers.line.is_halted:

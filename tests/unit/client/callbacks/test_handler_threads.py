@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketpy.client.callbacks import handler_threads
-from rocketpy.client.callbacks.handler_threads import HandlerThreads
+from rocketpy.client.callbacks.handler_threads import HandlerThreads, call_on_thread
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.testing.sim_clock import SimClock
 
@@ -140,6 +140,46 @@ async def test_function_that_raises_stop_iteration_does_not_hang_its_caller() ->
     kit.executor.run()
     with pytest.raises(RuntimeError, match="StopIteration"):
         await call
+
+
+class UnprintableExit(GeneratorExit):
+    def __repr__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize("error", [GeneratorExit(), UnprintableExit()], ids=["plain", "no repr"])
+async def test_function_that_raises_generator_exit_does_not_close_its_caller(
+    error: BaseException,
+) -> None:
+    kit = Kit()
+
+    def fail() -> None:
+        raise error
+
+    call = kit.threads.call(fail)
+    kit.executor.run()
+    with pytest.raises(RuntimeError, match="Exit") as raised:
+        await call
+    assert raised.value.__cause__ is error
+
+
+@pytest.mark.parametrize("kind", [GeneratorExit, StopIteration, ValueError])
+async def test_call_on_thread_raises_what_its_function_raises(kind: type[BaseException]) -> None:
+    error = kind()
+
+    def fail() -> None:
+        raise error
+
+    async def call() -> BaseException:
+        try:
+            await call_on_thread(fail)
+        except BaseException as raised:  # noqa: BLE001 - what it is, is checked
+            await asyncio.sleep(0)
+            return raised
+        raise AssertionError
+
+    raised = await call()
+    assert raised is error or raised.__cause__ is error
 
 
 async def test_cancelled_call_does_not_begin() -> None:

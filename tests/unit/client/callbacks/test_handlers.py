@@ -1,5 +1,6 @@
 """Handlers that fail, and unreadable bodies: error handler, retries and dead letters."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Any
@@ -305,6 +306,23 @@ def raising_in_a_thread(message: Any) -> None:
         raise Stop("no Exception")
 
 
+def closing_in_a_thread(message: Any) -> None:
+    if message.body == b"1":
+        raise GeneratorExit
+
+
+async def closing(message: Any) -> None:
+    closing_in_a_thread(message)
+
+
+async def closing_by_a_thread(message: Any) -> None:
+    if message.body == b"1":
+        loop = asyncio.get_running_loop()
+        call = loop.create_future()
+        loop.call_soon(call.set_exception, GeneratorExit())  # as `asyncio.to_thread` does
+        await call
+
+
 async def raising_with_body(body: Any, message: Any) -> None:
     await raising(message)
 
@@ -337,8 +355,24 @@ def raise_value_error_once(message: Any) -> None:
         (passing_with_body, {"middlewares": [raising_around]}),
         (raise_value_error_once, {"retry_backoff": raising_backoff}),
         (raising, {"on_error": lambda message, error: raising_in_a_thread(message)}),
+        (closing, {}),
+        (closing_in_a_thread, {}),
+        (closing_by_a_thread, {}),
+        (raising, {"on_error": lambda message, error: closing_in_a_thread(message)}),
     ],
-    ids=["async", "thread", "body", "serializer", "middleware", "backoff", "on_error"],
+    ids=[
+        "async",
+        "thread",
+        "body",
+        "serializer",
+        "middleware",
+        "backoff",
+        "on_error",
+        "async_generator_exit",
+        "thread_generator_exit",
+        "awaited_generator_exit",
+        "on_error_generator_exit",
+    ],
 )
 def test_exception_outside_of_exception_fails_its_message_only(
     kind: str, handler: Any, options: dict[str, Any]

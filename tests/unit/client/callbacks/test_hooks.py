@@ -7,11 +7,24 @@ from typing import Any
 import pytest
 
 from rocketpy import SendRetry, SendStats
+from rocketpy.client.callbacks.hooks import AssignmentHooks
 from rocketpy.errors import FlowControlError, RocketPyError, ServiceNotAvailableError
 from rocketpy.proto.message_queue import MessageQueue
 from tests.unit.client.sim import BROKER_A, Cluster, pass_time, run_sim
 
 SEND, BATCH = 310, 320
+
+
+@pytest.mark.parametrize("kind", [GeneratorExit, StopIteration, ValueError])
+async def test_plain_assignment_hook_that_raises_is_logged_only(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(queues: list[MessageQueue]) -> None:
+        raise kind
+
+    hooks = AssignmentHooks("g", fail, None)
+    await hooks.assigned([MessageQueue("t", "b", 0)])
+    assert "assignment hook failed" in caplog.text
 
 
 def test_retry_hook_gets_reason_and_pause(

@@ -141,6 +141,26 @@ async def test_handler_that_outlasts_the_stop_is_cancelled_and_nothing_given_bac
     assert list(kit.queue.messages) == [0], "another member gets it"
 
 
+@pytest.mark.parametrize("error", [LookupError(), Stop(), asyncio.CancelledError()], ids=repr)
+async def test_worker_continues_after_an_unexpected_failure(error: BaseException) -> None:
+    kit, seen = Kit(), list[int]()
+
+    async def handle(messages: list[ReceivedMessage]) -> None:
+        seen.append(messages[0].offset)
+
+    def fail_once(topic: str, count: int, handle_ms: int, *, ok: bool) -> None:
+        del kit.stats.handled
+        raise error
+
+    kit.stats.handled = fail_once  # type: ignore[method-assign]
+    service = kit.handlers(handle)
+    service.deliver(kit.queue, kit.messages(0, 1))
+    await turns()
+    assert seen == [0, 1]
+    assert kit.given_back == [(0, 0)]
+    await service.stop(1)
+
+
 async def test_worker_whose_coroutine_is_closed_does_not_continue() -> None:
     kit = Kit()
 
