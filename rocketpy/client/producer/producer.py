@@ -11,6 +11,7 @@ from typing import Any, Unpack
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.messages.delivery_time import DELAYS
 from rocketpy.client.messages.message import Message, ReceivedMessage
+from rocketpy.client.messages.outcomes import text_of
 from rocketpy.client.messages.send_options import SendOptions, check_options
 from rocketpy.client.messages.serializers import PLAIN
 from rocketpy.client.options.durations import Duration
@@ -43,7 +44,7 @@ from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeade
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.recall_handle import decode_recall_handle
 from rocketpy.proto.record.message import MessageExt
-from rocketpy.proto.record.properties import PROPERTY_REMOTE_ERROR
+from rocketpy.proto.record.properties import PROPERTY_REMOTE_ERROR, property_line
 from rocketpy.proto.record.sys_flag import TRANSACTION_PREPARED
 
 
@@ -434,14 +435,15 @@ class Producer(ProducerBase):
 
         Args:
             request: a message that was sent with `request`.
-            error: its class and text are sent, at most `MOST_REMARK_CHARACTERS` of each.
+            error: its class is sent, as one bounded line, and `MOST_REMARK_CHARACTERS` of its text.
 
         Raises:
             RocketPyError: as `reply`.
         """
         # No serializer and no middleware: they are made for values, and may have failed.
-        text = str(error)[:MOST_REMARK_CHARACTERS] or "no text"
-        kind = type(error).__name__[:MOST_REMARK_CHARACTERS]
+        text = text_of(error)[:MOST_REMARK_CHARACTERS] or "no text"
+        # An empty property would not be sent, and the answer would not be an error.
+        kind = property_line(type(error).__name__) or "Exception"
         properties = {PROPERTY_REMOTE_ERROR: kind}
         options: SendOptions = {"serializer": PLAIN, "properties": properties}
         body = text.encode(errors="replace")

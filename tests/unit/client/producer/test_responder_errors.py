@@ -10,6 +10,7 @@ from rocketpy.client.producer.request_reply import Answers
 from rocketpy.errors import MOST_REMARK_CHARACTERS, RemoteError, RequestTimeoutError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.message import MessageExt
+from rocketpy.proto.record.properties import MAX_DEAD_LETTER_TEXT
 from tests.unit.broker.fakes import FakeClock
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 
@@ -117,6 +118,63 @@ def test_long_error_text_is_cut() -> None:
         with pytest.raises(RemoteError) as caught:
             await ask(cluster, fail)
         assert caught.value.detail == "x" * MOST_REMARK_CHARACTERS
+
+    run_sim(main)
+
+
+class UnprintableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+    __repr__ = __str__
+
+
+class MuteExit(GeneratorExit):
+    """Exit outside of Exception, without a text."""
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "detail"),
+    [
+        (UnprintableError(), "UnprintableError", "no text"),
+        (MuteExit(), "MuteExit", "no text"),
+        (ValueError("\ud800\x01\x02"), "ValueError", "?\x01\x02"),
+        (type("\x01A\x02\n", (Exception,), {})("a"), "A", "a"),
+        (type("\x01", (Exception,), {})("a"), "Exception", "a"),
+        (type("K" * 100_000, (Exception,), {})("a"), "K" * MAX_DEAD_LETTER_TEXT, "a"),
+        (type("\U00020000" * 100_000, (Exception,), {})("a"), "\U00020000" * 1_000, "a"),
+    ],
+    ids=["text", "exit", "surrogate", "separators", "no name", "long name", "wide name"],
+)
+def test_responder_error_that_cannot_be_shown_is_answered(
+    error: BaseException, kind: str, detail: str
+) -> None:
+    async def fail(message: ReceivedMessage) -> bytes:
+        raise error
+
+    async def main(cluster: Cluster) -> None:
+        with pytest.raises(RemoteError) as caught:
+            await ask(cluster, fail)
+        assert (caught.value.kind, caught.value.detail) == (kind, detail)
+
+    run_sim(main)
+
+
+def test_serializer_error_that_cannot_be_shown_is_answered() -> None:
+    class Broken:
+        def dumps(self, value: Any) -> bytes:
+            return b"?"
+
+        def loads(self, data: bytes) -> Any:
+            raise UnprintableError
+
+    async def price(body: Any, message: ReceivedMessage) -> bytes:
+        return b"9"
+
+    async def main(cluster: Cluster) -> None:
+        with pytest.raises(RemoteError) as caught:
+            await ask(cluster, price, serializer=Broken(), reply_serializer=rocketpy.plain)
+        assert caught.value.kind == "UnreadableBodyError"
 
     run_sim(main)
 
