@@ -45,16 +45,26 @@ def _rows(
     ]
 
 
-def _why_not(broker: str, values: Mapping[str, str], known: Collection[str]) -> str:
-    """Return an error text: keys that a broker does not have, or cannot change while it runs."""
+def _why_not(broker: str, values: Mapping[str, str], known: Collection[str], remark: str) -> str:
+    """Return an error text: keys that a broker does not have, or cannot change while it runs.
+
+    Args:
+        broker: its name.
+        values: the changes.
+        known: keys of the broker.
+        remark: the broker's text, which names the keys that it cannot change; Apache's names none.
+    """
     unknown = [key for key in values if key not in known]
     if unknown:
         words = f"{broker} has no key {', '.join(unknown)}{hint(unknown[0], known)}"
         return f"{words}; nothing was changed"
-    keys = ", ".join(values)
+    named = {word.strip(",;:") for word in remark.split()}
+    refused = [key for key in values if key in named]
+    one_of = "one of " if len(values) > 1 and not refused else ""
+    keys = ", ".join(refused or values)
     return (
-        f"{broker} cannot change {keys} while it runs: set it in the configuration file and "
-        "restart the broker; nothing was changed"
+        f"{broker} cannot change {one_of}{keys} while it runs: set it in the configuration "
+        "file and restart the broker; nothing was changed"
     )
 
 
@@ -126,7 +136,8 @@ def broker_set(
                 await admin.update_broker_config(address, values)
             except NoPermissionError as error:
                 known = await admin.broker_config(address)
-                raise click.ClickException(_why_not(names[address], values, known)) from error
+                reason = _why_not(names[address], values, known, error.remark)
+                raise click.ClickException(reason) from error
 
         return list(await done_at(admin.servers.change(masters, change), failures))
 
