@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rocketpy.cli.version import version_option
-from rocketpy.terminal.cluster_selection import cluster_options, given
+from rocketpy.terminal.cluster_selection import METAVAR, cluster_options, given
 from rocketpy.terminal.error_exit import run_command
 from rocketpy.terminal.suggestions import HintingGroup
 
@@ -129,10 +129,11 @@ def command(ctx: click.Context, *, namesrv: str | None, context: str | None) -> 
     if ctx.invoked_subcommand in _WITHOUT_CLUSTER and (
         given(ctx, "namesrv") or given(ctx, "context")
     ):
-        raise click.UsageError(
-            f"{ctx.invoked_subcommand} does not take the program's -n or --context; "
-            "its options come after its name"
-        )
+        name = ctx.invoked_subcommand
+        found = command.get_command(ctx, name)
+        has_option = found is not None and any(each.name == "namesrv" for each in found.params)
+        advice = f"write rocketpy {name} -n {METAVAR} ..." if has_option else "leave them out"
+        raise click.UsageError(f"{name} does not take the program's -n or --context: {advice}")
 
 
 def main() -> None:

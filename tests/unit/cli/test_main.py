@@ -7,7 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from rocketpy.cli.main import COMMANDS, command
+from rocketpy.cli.main import _WITHOUT_CLUSTER, COMMANDS, command
 
 
 def run(*arguments: str, optimised: bool = False) -> "subprocess.CompletedProcess[str]":
@@ -69,6 +69,33 @@ def test_wrong_usage_is_exit_code_2_and_one_sentence() -> None:
     missing = run("namesrv", "-c", "/none.conf")
     assert missing.returncode == 2
     assert missing.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        *(
+            (name, f"write rocketpy {name} -n HOST:PORT[;HOST:PORT...] ...")
+            for name in ("broker", "run")
+        ),
+        *((name, "leave them out") for name in sorted(_WITHOUT_CLUSTER - {"broker", "run"})),
+    ],
+)
+@pytest.mark.parametrize("option", ["-n", "--context"])
+def test_cluster_before_a_command_without_one_is_refused_with_advice(
+    name: str, advice: str, option: str
+) -> None:
+    done = CliRunner().invoke(command, [option, "h:1", name])
+    assert done.exit_code == 2
+    sentence = f"Error: {name} does not take the program's -n or --context: {advice}"
+    assert sentence in done.output
+
+
+def test_page_names_the_commands_without_a_cluster() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
+    section = page.partition("## Commands without a cluster\n")[2].partition("\n## ")[0]
+    named = {words.split()[1] for words in re.findall(r"`(rocketpy [a-z]+)", section)}
+    assert named == _WITHOUT_CLUSTER
 
 
 def test_python_without_asserts_is_refused() -> None:
