@@ -235,6 +235,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
             ClosedError: the client is not started, or the consumer was closed.
             ClientError: this client already has a consumer of the group.
             BrokerError: a broker does not take a condition it subscribes with.
+            OffsetFileError: the file of a broadcasting group's offsets cannot be read.
         """
         self._check_loop()
         self._was_begun = True
@@ -244,6 +245,8 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         if not instance.is_running or self._was_closed:
             raise ClosedError("the consumer's client is not started, or the consumer was closed")
         self._before_joining()
+        await self._open_offsets()
+        self._check_not_closed()
         await instance.look_up(list(self._subscriptions), to_s(self.config.start_timeout))
         self._check_not_closed()
         # Before joining: a wrong condition fails the start once, not every pull. A copy, because
@@ -557,6 +560,9 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
 
     def _before_joining(self) -> None:
         """Subscribe to internal topics of the group."""
+
+    async def _open_offsets(self) -> None:
+        """Check that stored offsets can be read, as `OffsetStore.open`; once, not in each round."""
 
     @abstractmethod
     def _start_service(self, invoke: Invoke | None) -> None:

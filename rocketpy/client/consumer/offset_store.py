@@ -45,6 +45,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 class OffsetStore(Protocol):
     """Offsets of one group: the next message to read of each queue."""
 
+    async def open(self) -> None:
+        """Check before the start that stored offsets can be read; raises OffsetFileError."""
+        ...
+
     async def load(self, queue: MessageQueue) -> int | None:
         """Return the stored offset, None when there is none; raises RocketPyError."""
         ...
@@ -76,6 +80,9 @@ class BrokerOffsetStore:
         if found is None:
             raise NoRouteError(f"broker {queue.broker_name} has no address")
         return found[0]
+
+    async def open(self) -> None:
+        """See `OffsetStore.open`; brokers are asked by `load`."""
 
     async def load(self, queue: MessageQueue) -> int | None:
         """Ask the broker."""
@@ -138,22 +145,33 @@ class BrokerOffsetStore:
 class LocalOffsetStore:
     """Offsets in a file, for broadcasting; Apache's own format, with a `.bak` of the last one.
 
+    The `.bak` file is there from the first save on, and is read when the other file is damaged or
+    missing. Then some messages are delivered again. When no file can be read, the group must not
+    be treated as a new one, which would skip messages.
+
     Args:
         path: of `offsets.json`.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._backup = path.with_name(path.name + ".bak")
+        self._is_valid = False  # whether the file may replace its backup
         self._offsets: dict[MessageQueue, int] | None = None
         # One at a time: two threads would write the same file, and the older offsets might win.
         self._turn = asyncio.Lock()
 
-    async def load(self, queue: MessageQueue) -> int | None:
-        """Read the file the first time, then look in memory.
+    async def open(self) -> None:
+        """Read the file.
 
         Raises:
-            OffsetFileError: it is there and cannot be read.
+            OffsetFileError: it is there, and neither it nor its backup can be read.
         """
+        async with self._turn:
+            await self._known()
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """Read the file the first time, then look in memory; raises as `open`."""
         async with self._turn:
             return (await self._known()).get(queue)
 
@@ -186,27 +204,58 @@ class LocalOffsetStore:
 
     def _read(self) -> dict[MessageQueue, int]:
         # A crash between the two renames of `_write` leaves only the `.bak` file.
-        for path in (self._path, self._path.with_name(self._path.name + ".bak")):
+        failure: BadBodyError | None = None
+        for path in (self._path, self._backup):
             try:
-                return OffsetSerializeWrapper.decode(path.read_bytes()).offset_table
+                offsets = _decoded(path.read_bytes())
             except FileNotFoundError:
                 continue
             except BadBodyError as error:
+                failure = error
                 logger.warning(
                     "offset file not readable: path=%(path)s error=%(error)s",
                     {"path": path, "error": error},
                 )
-        return {}
+            else:
+                self._is_valid = path is self._path
+                return offsets
+        if failure is None:
+            return {}
+        damaged = OffsetFileError(
+            f"offset file {self._path} is damaged, and so is its copy {self._backup.name}, or it "
+            "has none: restore one of them, or delete both, to begin where `start` says"
+        )
+        damaged.retriable = False  # it does not pass by itself, unlike a full disk
+        raise damaged from failure
 
     def _write(self, offsets: dict[MessageQueue, int]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # Written beside the file and renamed: a crash leaves no half file. The id of the process is
-        # in the name, because two processes may use one directory.
-        fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
-        fresh.write_bytes(OffsetSerializeWrapper(offsets).encode())
-        if self._path.exists():
-            self._path.replace(self._path.with_name(self._path.name + ".bak"))
-        fresh.replace(self._path)
+        content = OffsetSerializeWrapper(offsets).encode()
+        if self._is_valid and self._path.exists():
+            self._path.replace(self._backup)
+        self._replace(self._path, content)
+        self._is_valid = True
+        if not self._backup.exists():
+            self._replace(self._backup, content)
+
+    @staticmethod
+    def _replace(path: Path, content: bytes) -> None:
+        # Written beside the file, synced and renamed: a crash leaves no half file. The id of the
+        # process is in the name, because two processes may use one directory.
+        fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        with fresh.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+
+
+def _decoded(content: bytes) -> dict[MessageQueue, int]:
+    """Return the offsets of a file; raises BadBodyError when it is not one of offsets."""
+    offsets = OffsetSerializeWrapper.decode(content).offset_table
+    if not offsets and b"offsetTable" not in content:  # another document
+        raise BadBodyError("there is no offsetTable")
+    return offsets
 
 
 def make_offset_store(

@@ -161,6 +161,9 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         if not self.config.broadcast:
             self.subscribe(retry_topic(self.group))
 
+    async def _open_offsets(self) -> None:
+        await self._store.open()
+
     def _start_service(self, invoke: Invoke | None) -> None:
         config, clock = self.config, self._instance.clock
         if config.trace:

@@ -50,6 +50,89 @@ async def test_torn_file_is_replaced_by_the_one_before(path: Path) -> None:
     assert await LocalOffsetStore(path).load(ONE) == 5
 
 
+def damage_all(directory: Path, content: bytes) -> None:
+    for each in directory.rglob("offsets.json*"):
+        each.write_bytes(content)
+
+
+def remove_all(directory: Path) -> None:
+    for each in directory.rglob("offsets.json*"):
+        each.unlink()
+
+
+def put(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+DAMAGES = [b"", b"[1]", b"null", b"{}", b'{"offsetTable"', b"\0" * 90]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=repr)
+async def test_first_saved_file_that_is_damaged_is_replaced_by_its_copy(
+    path: Path, damage: bytes
+) -> None:
+    await LocalOffsetStore(path).save({ONE: 5})
+    put(path, damage)
+
+    store = LocalOffsetStore(path)
+    await store.open()
+
+    assert await store.load(ONE) == 5
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=repr)
+@pytest.mark.parametrize("has_copy", [True, False])
+async def test_damaged_file_without_a_good_copy_is_an_error(
+    path: Path, damage: bytes, has_copy: bool
+) -> None:
+    await LocalOffsetStore(path).save({ONE: 5})
+    if not has_copy:
+        remove_all(path.parent)
+        put(path, damage)
+    damage_all(path.parent, damage)
+
+    store = LocalOffsetStore(path)
+    with pytest.raises(OffsetFileError, match=r"offsets\.json .* delete both") as caught:
+        await store.open()
+    assert not caught.value.retriable
+    with pytest.raises(OffsetFileError):
+        await store.save({ONE: 6})
+    with pytest.raises(OffsetFileError):
+        await LocalOffsetStore(path).open()
+
+    remove_all(path.parent)
+    await store.open()
+    assert await store.load(ONE) is None
+
+
+async def test_damaged_file_does_not_replace_its_copy(path: Path) -> None:
+    await LocalOffsetStore(path).save({ONE: 5})
+    tear(path)
+    await LocalOffsetStore(path).save({ONE: 6})
+
+    tear(path)
+
+    assert await LocalOffsetStore(path).load(ONE) == 5
+
+
+def test_broadcasting_consumer_with_damaged_offsets_does_not_start(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 4)
+        options = {**broadcast(tmp_path), "handler": lambda _: None}
+        async with cluster.client() as client:
+            async with client.consumer("t", **options) as consumer:
+                await until(lambda: len(consumer.assignment) == 4)
+                await until(lambda: any(tmp_path.rglob("*.json")))
+        damage_all(tmp_path, b"[1]")
+        async with cluster.client() as client:
+            consumer = client.consumer("t", **{**options, "start": "latest"})
+            with pytest.raises(OffsetFileError, match="delete both"):
+                await consumer.start()
+            assert not cluster.members("c")
+
+    run_sim(main)
+
+
 async def test_disk_that_refuses_is_a_typed_error_and_the_next_save_tries_again(
     path: Path,
 ) -> None:

@@ -42,6 +42,8 @@ class Store:
         self.begun = asyncio.Event()
         self.go = asyncio.Event()
 
+    async def open(self) -> None: ...
+
     async def load(self, _queue: MessageQueue) -> int | None:
         return None
 
