@@ -146,7 +146,7 @@ class Replica:
                 try:
                     answer = await self.ask(
                         RequestCode.BROKER_HEARTBEAT, brokerId=self.id, brokerAddr=self.address,
-                        epoch=1, maxOffset=0, heartbeatTimeoutMills=10_000, **self._beat,
+                        epoch=0, maxOffset=0, heartbeatTimeoutMills=10_000, **self._beat,
                     )  # fmt: skip
                     self.known_master = int(answer.ext_fields.get("masterBrokerId", 0)) or None
                 except RocketPyError:

@@ -90,7 +90,7 @@ class Replica:
             RequestCode.BROKER_HEARTBEAT,
             brokerId=self.id,
             brokerAddr=self.address,
-            epoch=1,
+            epoch=0,  # no election is in its log yet
             maxOffset=end,
             confirmOffset=end,
             heartbeatTimeoutMills=10_000,
