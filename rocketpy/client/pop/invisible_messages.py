@@ -12,7 +12,7 @@ Source: ConsumeMessagePopConcurrentlyService, DefaultMQPushConsumerImpl.ackAsync
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.messages.message import SETTLED_TOO_LATE
@@ -37,6 +37,14 @@ _ACK_PAUSE_S: Final = 1.0
 _RENEWED_AT_A_TIME: Final = 64
 
 
+class OnOutcome(Protocol):
+    """Counter of settled messages."""
+
+    def __call__(self, message: PoppedMessage, spent_ms: int, /, *, ok: bool) -> None:
+        """Count one."""
+        ...
+
+
 class Lease:
     """Invisible message, its place at the broker, and the monotonic time at which it expires."""
 
@@ -48,6 +56,7 @@ class Lease:
         "kept",
         "message",
         "place",
+        "taken_ms",
     )
 
     def __init__(
@@ -59,6 +68,7 @@ class Lease:
         self.deadline_ms: int = deadline_ms
         self.has_handler: bool = False
         self.is_done: bool = False  # the broker has taken the ack
+        self.taken_ms: int | None = None  # since when a handler or an iterator has it (monotonic)
         # Done at the end of a request to extend its time.
         self.kept: asyncio.Future[None] | None = None
 
@@ -78,6 +88,10 @@ class InvisibleMessages:
         max_retries: deliveries after the first one, then the dead letter queue.
         serializer: of the messages.
         backoff: returns delays of retries; None for the usual ones.
+
+    Attributes:
+        on_outcome: called with a message that was taken and is settled now, whether it was acked,
+            and the milliseconds since it was taken; None with a handler, whose calls are counted.
     """
 
     def __init__(
@@ -103,6 +117,7 @@ class InvisibleMessages:
         self._room = asyncio.Event()
         self._room.set()
         self._taken_ms = instance.clock.monotonic_ms()
+        self.on_outcome: OnOutcome | None = None
 
     def __len__(self) -> int:
         return len(self._held)
@@ -180,6 +195,7 @@ class InvisibleMessages:
     def close(self) -> list[PoppedMessage]:
         """Refuse later outcomes of messages that no handler has; return these messages."""
         messages = self.without_handler
+        self.end(messages)  # their nacks are no failures
         self._too_late.update((id(each), each) for each in messages)
         return messages
 
@@ -196,6 +212,8 @@ class InvisibleMessages:
         found = [each for each in messages if self.holds(each)]
         if found:
             self._taken_ms = self._instance.clock.monotonic_ms()
+            for message in found:
+                self._held[id(message)].taken_ms = self._taken_ms
         return found
 
     def begin(self, messages: list[PoppedMessage], now_ms: int) -> list[PoppedMessage]:  # noqa: ARG002 - the lease has its own time
@@ -210,8 +228,11 @@ class InvisibleMessages:
         return [self._held[id(each)] for each in messages if self.holds(each)]
 
     def end(self, messages: list[PoppedMessage]) -> None:
-        """See `Settlement.end`."""
+        """See `Settlement.end`; of an iterator, too."""
         self._mark(messages, has_handler=False)
+        for message in messages:
+            if (held := self._held.get(id(message))) is not None:
+                held.taken_ms = None
 
     def keep(self, messages: list[PoppedMessage]) -> None:
         """Note that messages are about to be settled, as if a handler still had them."""
@@ -258,13 +279,13 @@ class InvisibleMessages:
 
     async def ack(self, message: PoppedMessage) -> None:
         """See `PopSettlement.ack`; retried until the message expires."""
-        held = self._settle(message)
+        held = self._settle(message, is_success=True)
         if held is not None:
             await self._until_deadline(held, self._requests.ack)
 
     async def nack(self, message: PoppedMessage, rejection: Rejection) -> None:
         """See `PopSettlement.nack`; a dead letter if asked for, or after the last retry."""
-        held = self._settle(message)
+        held = self._settle(message, is_success=False)
         if held is None:
             return
         is_last = message.retries >= self._max_retries and not rejection.has_delay
@@ -364,7 +385,7 @@ class InvisibleMessages:
                 held.is_done = True
                 return
 
-    def _settle(self, message: PoppedMessage) -> Lease | None:
+    def _settle(self, message: PoppedMessage, *, is_success: bool) -> Lease | None:
         """Remove a message that is to be settled; return None when it is settled or expired.
 
         Raises:
@@ -377,6 +398,9 @@ class InvisibleMessages:
             return None
         # Before the request: a second outcome must not be sent while the first is.
         self._release(held)
+        if self.on_outcome is not None and held.taken_ms is not None:
+            spent_ms = self._instance.clock.monotonic_ms() - held.taken_ms
+            self.on_outcome(message, spent_ms, ok=is_success)
         return held
 
     def _check_open(self, message: PoppedMessage) -> None:

@@ -13,6 +13,7 @@ from rocketpy.client.callbacks.handlers import Invoke
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.cluster.periodic_job import PeriodicJob
 from rocketpy.client.config import PopConsumerConfig
+from rocketpy.client.consumer.consume_stats import ConsumeStats
 from rocketpy.client.consumer.dispatch.concurrent_service import ConcurrentService
 from rocketpy.client.consumer.dispatch.iterator_service import LOOP_LEFT, IteratorService
 from rocketpy.client.consumer.group_consumer import NOT_TO_ITERATE, GroupConsumer
@@ -48,6 +49,7 @@ class PoppedIterator(IteratorService[PoppedMessage]):
     Args:
         leases: of the messages.
         settling: runs acks in the background.
+        stats: counts outcomes.
         clock: for the time between two messages.
         auto_ack: whether the next request of a caller acks its messages.
     """
@@ -56,6 +58,7 @@ class PoppedIterator(IteratorService[PoppedMessage]):
         self,
         leases: InvisibleMessages,
         settling: Settling,
+        stats: ConsumeStats,
         clock: Clock,
         *,
         auto_ack: bool = True,
@@ -63,6 +66,11 @@ class PoppedIterator(IteratorService[PoppedMessage]):
         super().__init__(clock, auto_ack=auto_ack)
         self._leases = leases
         self._settling = settling
+        self._stats = stats
+        leases.on_outcome = self._count
+
+    def _count(self, message: PoppedMessage, spent_ms: int, /, *, ok: bool) -> None:
+        self._stats.handled(message.topic, 1, spent_ms, ok=ok)
 
     async def stop(self, timeout_s: float) -> None:  # noqa: ARG002 - the close waits for acks
         """End every iteration, and let the acks begin that a caller has left behind."""
@@ -76,9 +84,12 @@ class PoppedIterator(IteratorService[PoppedMessage]):
         return self._leases.take_held(messages)
 
     def _end(self, message: PoppedMessage) -> bool:
+        self._leases.end([message])
         return self._leases.holds(message)
 
     async def _fail(self, messages: list[PoppedMessage]) -> None:
+        for message in messages:
+            self._count(message, 0, ok=False)
         await self._leases.redeliver(messages, LOOP_LEFT)
 
     def done(self, message: PoppedMessage) -> Awaitable[None]:
@@ -163,7 +174,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
         self._member.start(invoke)
         if invoke is None:
             self._service = PoppedIterator(
-                self._leases, self._settling, clock, auto_ack=config.auto_ack
+                self._leases, self._settling, self._stats, clock, auto_ack=config.auto_ack
             )
         elif config.ordered:
             self._service = OrderedPops(

@@ -51,6 +51,7 @@ def test_worker_loop_with_a_message_that_always_fails_receives_the_others(
                 assert committed(cluster) == 10, "the message is stored again"
                 assert consumer.stats.counts["t"].failed == 1
             else:
+                assert consumer.stats.counts["t"].failed >= 1
                 await until(lambda: got.count(2) == 4)
                 assert cluster.of_code(CHANGE_INVISIBLE), "it was invisible for the first delay"
             working.cancel()
@@ -143,17 +144,17 @@ def test_manual_acknowledgement_leaves_messages_to_their_ack(kind: str) -> None:
                 if kind == "consumer":
                     await consumer.commit()
                     assert committed(cluster) == 2, "the third message is not settled"
-                    assert consumer.stats.counts["t"].handled == 3
                 else:
                     assert consumer.in_hand == 3
+                assert consumer.stats.counts["t"].handled == 3
                 await messages[2].ack()
                 await messages[4].nack()
             if kind == "consumer":
                 assert committed(cluster) == 5, "the last one was never settled"
                 assert len(cluster.of_code(SEND_BACK)) == 1
-                assert consumer.stats.counts["t"][1:3] == (4, 1)
             else:
                 assert len(cluster.of_code(ACK)) == 4
+            assert consumer.stats.counts["t"][1:3] == (4, 1)
 
     run_sim(main, queues=1)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rocketpy.client.consumer.consume_stats import ConsumeStats
+from rocketpy.client.consumer.consume_stats import ConsumeCounts, ConsumeStats
 from rocketpy.client.consumer.dispatch.concurrent_service import ConcurrentService
-from rocketpy.client.messages.outcomes import Retry, ToDLQ
+from rocketpy.client.messages.outcomes import Rejection, Retry, ToDLQ
 from rocketpy.client.pop.pop_consumer import PoppedIterator
 from rocketpy.client.pop.popped_message import PoppedMessage
 from rocketpy.client.pop.settling import Settling
@@ -26,8 +26,10 @@ class Kit(pop_kit.Kit):
     ) -> None:
         super().__init__(max_messages=99, max_retries=16)
         self.stats = ConsumeStats(self.clock)
-        self.service: Any = PoppedIterator(self.hand, Settling(self.hand), self.clock)
-        if invoke is not None:
+        self.service: Any
+        if invoke is None:
+            self.service = PoppedIterator(self.hand, Settling(self.hand), self.stats, self.clock)
+        else:
             self.service = ConcurrentService(
                 invoke, concurrency=concurrency, batch=batch, stats=self.stats, clock=self.clock
             )
@@ -224,6 +226,27 @@ def test_iterator_gets_one_after_the_other_and_waits_for_more() -> None:
         await second.ack()
         await kit.service.done(second)
         assert kit.acked() == ["0", "1"], "each once"
+
+    run(case)
+
+
+def test_outcomes_of_an_iterator_are_counted_once() -> None:
+    async def case() -> None:
+        kit = Kit()
+        messages = kit.deliver(0, 1, 2, 3, 4)
+        for _ in range(4):
+            await kit.service.next()
+        await pass_time(2)
+        await kit.service.done(messages[0])
+        await messages[1].ack()
+        await kit.service.done(messages[1])
+        await messages[2].nack()
+        await kit.service.done(messages[2])
+        assert kit.stats.counts["T"] == ConsumeCounts(0, 2, 1, 6_000)
+        kit.service.redeliver([messages[3]])
+        for message in kit.hand.close():
+            await kit.hand.nack(message, Rejection(delay_s=0))
+        assert kit.stats.counts["T"] == ConsumeCounts(0, 2, 1, 6_000), "the others were not handled"
 
     run(case)
 
