@@ -500,6 +500,10 @@ class App:
             if not starting.done():
                 starting.cancel()
                 await asyncio.wait([starting])
+            elif not starting.cancelled():
+                # A hook may have ended the program, which cancels this wait: without a look at the
+                # exception, Python would also log it as one that was never retrieved.
+                starting.exception()
         if starting.cancelled():
             return False
         starting.result()

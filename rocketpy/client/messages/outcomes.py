@@ -61,6 +61,20 @@ def shown(error: BaseException) -> str:
         return type(error).__name__
 
 
+def retrieve_exit(error: BaseException, task: "asyncio.Task[object] | None") -> None:
+    """Mark the end of the program in a background task as retrieved.
+
+    The event loop raises it to its caller. Without a task that awaits this one, Python would also
+    log it as an exception that was never retrieved, with a traceback.
+
+    Args:
+        error: raised by the task; one that does not end the program stays unretrieved.
+        task: the running task.
+    """
+    if isinstance(error, ENDS_PROGRAM) and task is not None:
+        task.add_done_callback(lambda ended: None if ended.cancelled() else ended.exception())
+
+
 def running_task() -> "asyncio.Task[object] | None":
     """Return the running task, None outside of an event loop."""
     try:

@@ -8,7 +8,7 @@ from rocketpy.client.callbacks.middleware import Proceed, Sending, surrounded
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.messages.message import Message, ReceivedMessage
-from rocketpy.client.messages.outcomes import ends_task, running_task
+from rocketpy.client.messages.outcomes import ends_task, retrieve_exit, running_task
 from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.options.durations import Duration
 from rocketpy.client.producer.batch import listed
@@ -122,6 +122,7 @@ class MiddlewareProducer(Producer):
                 raise
             except BaseException as error:  # has no caller
                 if ends_task(error, task):
+                    retrieve_exit(error, task)
                     raise
                 self._oneway.losses.add(sending.topic, error)
 

@@ -5,7 +5,7 @@ import logging
 from typing import Final
 
 from rocketpy.client.cluster.instance import Instance
-from rocketpy.client.messages.outcomes import ends_task, running_task
+from rocketpy.client.messages.outcomes import ends_task, retrieve_exit, running_task
 from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.options.durations import to_s
 from rocketpy.client.sending.in_flight_window import InFlightWindow
@@ -79,6 +79,7 @@ class OnewaySends:
                 await transport.transmit_oneway(destination, message, int(timeout_s * 1000))
         except BaseException as error:  # the user's selector may raise anything
             if ends_task(error, task):
+                retrieve_exit(error, task)
                 raise
             self.losses.add(topic, error)
 

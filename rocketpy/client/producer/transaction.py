@@ -17,7 +17,7 @@ from rocketpy.client.callbacks.hooks import TxChecker
 from rocketpy.client.cluster.broker_api import BrokerApi
 from rocketpy.client.lifecycle import ProcessBound
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.outcomes import TxState, ends_task, running_task, shown
+from rocketpy.client.messages.outcomes import TxState, ends_task, retrieve_exit, running_task, shown
 from rocketpy.client.messages.serializers import Serializer
 from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.client.options.validation import described, fits
@@ -406,6 +406,7 @@ class CheckBackResponder:
             return TxState(state), None
         except BaseException as error:
             if ends_task(error, task):
+                retrieve_exit(error, task)
                 raise
             logger.exception(
                 "transaction checker failed, the broker will check back again: msg_id=%(msg_id)s",

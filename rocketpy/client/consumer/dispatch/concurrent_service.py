@@ -15,7 +15,14 @@ from rocketpy.client.callbacks.failure_log import FailureLog
 from rocketpy.client.callbacks.handlers import CURRENT_WORKER, Invoke
 from rocketpy.client.consumer.consume_stats import ConsumeStats
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.outcomes import Rejection, Retry, ToDLQ, ends_task, shown
+from rocketpy.client.messages.outcomes import (
+    Rejection,
+    Retry,
+    ToDLQ,
+    ends_task,
+    retrieve_exit,
+    shown,
+)
 from rocketpy.runtime.clock import Clock
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -231,6 +238,7 @@ class Workers(Generic[T]):
                 await self._handle(item)
             except BaseException as error:
                 if ends_worker(error, worker):
+                    retrieve_exit(error, worker)
                     raise
                 await self._recover(item, error)
             since_yield += 1
