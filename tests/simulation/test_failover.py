@@ -46,9 +46,9 @@ def first_failure(seeds: range, words: str) -> None:
         try:
             run_seed(seed)
         except AssertionError as error:
+            # Others may come first: a replica that cannot follow, for example.
             if words in str(error):
                 return
-            raise
     raise AssertionError(f"no seed of {seeds} fails with {words!r}")
 
 
@@ -81,7 +81,7 @@ def test_logs_that_are_compared_by_length_alone_lose_messages(
 
     monkeypatch.setattr(handshake, "equal_end", shorter)
     monkeypatch.setattr(StoreLog, "first_difference", lambda *_: None)
-    first_failure(range(7, 60, 5), "is lost")
+    first_failure(range(31, 60), "is lost")
 
 
 @pytest.mark.skipif("SEED" in os.environ, reason="one seed reaches only a part of it")

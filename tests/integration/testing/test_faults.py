@@ -73,6 +73,8 @@ def test_slow_broker_gets_data_of_clients_later(two: ClusterThread) -> None:
         offsets = [each.result(30).offset for each in futures]
         assert time.monotonic() - began >= 0.4
         assert offsets == sorted(offsets)
+        # Far longer than the time that a client gives responses after a stall of its machine.
+        two.slow_broker(timedelta(seconds=5))
         with pytest.raises(RequestTimeoutError):
             producer.send("t", b"too late", queue=queue_of("broker-a"), timeout=0.1)
         two.slow_broker(0)
