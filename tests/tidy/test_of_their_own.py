@@ -14,7 +14,6 @@ STANDS_FOR = {
     "cli/servers/daemon.py": "integration/cli/test_daemon.py",
     "cli/commands/group.py": COMMANDS,
     "cli/measure/loads.py": "integration/cli/test_bench.py",
-    "cli/commands/server_config.py": COMMANDS,
     "cli/commands/store.py": "integration/cli/test_store.py",
     "cli/commands/topic.py": COMMANDS,
     "broker/failover/replica_node.py": "integration/broker/test_failover.py",
