@@ -74,7 +74,7 @@ def test_slow_broker_gets_data_of_clients_later(two: ClusterThread) -> None:
         assert time.monotonic() - began >= 0.4
         assert offsets == sorted(offsets)
         # Far longer than the time that a client gives responses after a stall of its machine.
-        two.slow_broker(timedelta(seconds=5))
+        two.slow_broker(timedelta(seconds=2))
         with pytest.raises(RequestTimeoutError):
             producer.send("t", b"too late", queue=queue_of("broker-a"), timeout=0.1)
         two.slow_broker(0)
