@@ -25,11 +25,12 @@ class Kit(pop_kit.Kit):
         self.running: list[int] = []
         self.together: list[list[int]] = []
         self.settling = Settling(self.hand)
+        self.stats = ConsumeStats(self.clock)
         self.service = OrderedPops(
             self._invoke,
             concurrency=20,
             batch=batch,
-            stats=ConsumeStats(self.clock),
+            stats=self.stats,
             clock=self.clock,
             leases=self.hand,
             return_soon=lambda message: self.settling.start_bounded(
@@ -74,6 +75,25 @@ class Kit(pop_kit.Kit):
 
 def check(case: Callable[[], Awaitable[None]]) -> None:
     run(case)
+
+
+def test_queue_continues_after_an_unexpected_failure_of_its_worker() -> None:
+    async def case() -> None:
+        kit = Kit()
+
+        def fail_once(topic: str, count: int, handle_ms: int, *, ok: bool) -> None:
+            del kit.stats.handled
+            raise LookupError
+
+        kit.stats.handled = fail_once  # type: ignore[method-assign]
+        kit.deliver(0, 1)
+        await pass_time(5)
+        assert kit.given_back() == {"0": "10000", "1": "0"}
+        kit.deliver(2)
+        await pass_time(5)
+        assert kit.handled == [0, 2]
+
+    check(case)
 
 
 def test_one_queue_is_handled_one_message_after_the_other() -> None:

@@ -123,6 +123,24 @@ def test_queue_has_one_handler_at_a_time_and_queues_are_beside_each_other() -> N
     run(main)
 
 
+def test_queue_continues_after_an_unexpected_failure_of_its_worker() -> None:
+    async def main(cluster: Cluster) -> None:
+        stats = ConsumeStats(cluster.clock)
+
+        def fail_once(topic: str, count: int, handle_ms: int, *, ok: bool) -> None:
+            del stats.handled
+            raise LookupError
+
+        stats.handled = fail_once  # type: ignore[method-assign]
+        kit = Kit(cluster, stats=stats, concurrency=1)
+        kit.put(0, "a", "b")
+        await pass_time(20)
+        assert kit.began == ["a", "a", "b"]
+        assert kit.queues[0].commit_offset == 2
+
+    run(main)
+
+
 def test_failed_message_is_handled_again_before_its_queue() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster)
