@@ -114,23 +114,23 @@ def test_first_master_of_a_group_is_the_asker_or_one_with_a_newer_log() -> None:
     assert elect_first(group, 1, newer).events[-1] == MasterElected(NAME, 2, 4, 1)
 
 
-def nobody(_number: int) -> bool:
+def none_alive(_number: int) -> bool:
     return False
 
 
 def test_register_unknown_id_is_refused() -> None:
     group = group_with([1])
     code = Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
-    assert code_of(register(group, CLUSTER, NAME, 2, "h:1", nobody)) is code
-    assert code_of(register(None, CLUSTER, NAME, 1, "h:1", nobody)) is code
-    malformed = register(group, CLUSTER, NAME, 1, "h", nobody)
+    assert code_of(register(group, CLUSTER, NAME, 2, "h:1", none_alive)) is code
+    assert code_of(register(None, CLUSTER, NAME, 1, "h:1", none_alive)) is code
+    malformed = register(group, CLUSTER, NAME, 1, "h", none_alive)
     assert code_of(malformed) is Code.CONTROLLER_INVALID_REQUEST
 
 
 def test_register_another_address_is_stored() -> None:
     group = group_with([1, 2], master=1)
-    assert register(group, CLUSTER, NAME, 2, address(2), nobody).events == []
-    changed = register(group, CLUSTER, NAME, 2, "h:9", nobody)
+    assert register(group, CLUSTER, NAME, 2, address(2), none_alive).events == []
+    changed = register(group, CLUSTER, NAME, 2, "h:9", none_alive)
     assert changed.events == [AddressChanged(NAME, 2, "h:9")]
 
 
@@ -146,7 +146,7 @@ def test_register_another_address_of_an_alive_replica_is_refused() -> None:
 
 def test_register_of_the_master_ends_its_mastership() -> None:
     group = group_with([1, 2], master=1)
-    assert register(group, CLUSTER, NAME, 1, address(1), nobody).events == [MasterLost(NAME)]
+    assert register(group, CLUSTER, NAME, 1, address(1), none_alive).events == [MasterLost(NAME)]
 
 
 def alter(members: set[int], **changes: int):
