@@ -4,7 +4,6 @@ Source: BrokerOuterAPI, ReplicasManager (5.4.0)
 """
 
 import asyncio
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -29,6 +28,7 @@ from rocketpy.proto.headers.controller import (
     GetReplicaInfoResponseHeader,
     RegisterBrokerToControllerRequestHeader,
 )
+from rocketpy.proto.wire import fastjson
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.remoting.client import RemotingClient
@@ -247,7 +247,7 @@ class ControllerClient:
 
     async def replica_ids(self) -> frozenset[int]:
         """Return the ids of all replicas of the group that the controller knows (1006)."""
-        body = json.dumps([self._name]).encode()
+        body = fastjson.dumps([self._name])
         response = await self._call(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, {}, body)
         table = BrokerReplicasInfo.decode(response.body).replicas_info_table
         found = table.get(self._name, ReplicasInfo())

@@ -3,6 +3,7 @@
 Source: ours; Apache's truncation moves positions in memory alone.
 """
 
+from contextlib import closing
 from pathlib import Path
 
 import structlog
@@ -26,11 +27,8 @@ def finish_log_cut(config: MessageStoreConfig, files: StoreFiles) -> None:
         OSError: the disk failed.
     """
     root = Path(config.store_path_root_dir)
-    lock = files.lock(root / "lock")
-    try:
+    with closing(files.lock(root / "lock")):
         aside = finish_cut(root, config.store_path_commit_log, files)
-    finally:
-        lock.close()
     if aside is not None:
         _log.warning("interrupted cut finished", kept_in=str(aside))
 
@@ -50,10 +48,7 @@ def cut_log(config: MessageStoreConfig, files: StoreFiles, at: int) -> None:
         OSError: a file cannot be read or written.
     """
     root = Path(config.store_path_root_dir)
-    lock = files.lock(root / "lock")
-    try:
+    with closing(files.lock(root / "lock")):
         log = local_log(root, config.store_path_commit_log, disk=files)
         aside = cut(log, max(at, log.begin))
-    finally:
-        lock.close()
     _log.warning("log cut", at=at, end=log.end, cut_bytes=log.end - at, kept_in=str(aside))
