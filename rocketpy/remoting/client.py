@@ -43,6 +43,8 @@ class RemotingClient:
     Attributes:
         on_silence: called, about once a second, with the address of a server that does not answer
             requests that it should have answered at once (`Call.is_prompt`).
+        on_disconnect: called with the address of a server whose connection has ended, also when
+            this client has closed it.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class RemotingClient:
         self._tasks: OrderedSet[asyncio.Future[None]] = OrderedSet()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self.on_silence: Callable[[str], None] | None = None
+        self.on_disconnect: Callable[[str], None] | None = None
         self._is_bound = False
         self._is_closed = False
 
@@ -215,6 +218,11 @@ class RemotingClient:
         """Pass on that a server does not answer; see `on_silence`."""
         if self.on_silence is not None:
             self.on_silence(address)
+
+    def disconnected(self, address: str) -> None:
+        """Pass on that a connection has ended; see `on_disconnect`."""
+        if self.on_disconnect is not None:
+            self.on_disconnect(address)
 
     def abandon(self, address: str, reason: str) -> None:
         """Fail the calls to a server that another one has replaced, if it is silent.

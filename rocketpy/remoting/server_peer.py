@@ -96,6 +96,10 @@ class PeerContext(Protocol):
         """Note that a server does not answer requests that it should have answered at once."""
         ...
 
+    def disconnected(self, address: str) -> None:
+        """Note that a connection to a server has ended."""
+        ...
+
 
 class ClientConnection(FrameConnection):
     """An opened connection: its responses end calls, its requests come from the server.
@@ -389,6 +393,7 @@ class ServerPeer:
         self.connections.discard(connection)
         if self._connection is connection:
             self._connection = None
+        self._context.disconnected(self.address)
 
     def idle(self, connection: ClientConnection) -> None:
         """Do nothing: an idle connection is closed by the sweep."""

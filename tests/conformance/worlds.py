@@ -128,6 +128,7 @@ class ScriptedRemoting:
     """A client's connections, each request recorded, some of them scripted."""
 
     on_silence: Callable[[str], None] | None = None
+    on_disconnect: Callable[[str], None] | None = None
 
     def __init__(
         self,

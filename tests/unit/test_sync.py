@@ -34,6 +34,7 @@ class NoNetwork:
     """Network without any reachable host."""
 
     on_silence: Callable[[str], None] | None = None
+    on_disconnect: Callable[[str], None] | None = None
 
     def __init__(self) -> None:
         self.hooks: list[RpcHook] = []

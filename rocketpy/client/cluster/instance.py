@@ -8,6 +8,7 @@ import contextlib
 import logging
 import random
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from rocketpy.client.cluster.broker_api import BrokerApi
@@ -142,7 +143,9 @@ class Instance:
         self.routes.on_change.append(self._route_changed)
         self._silent: set[str] = set()
         self._follow_ups: list[asyncio.TimerHandle] = []
+        self._disconnects: Counter[str] = Counter()
         remoting.on_silence = self._broker_silent
+        remoting.on_disconnect = self._server_disconnected
 
     async def start(self) -> None:
         """Start the timers; asks nothing of the network yet."""
@@ -466,6 +469,20 @@ class Instance:
     def _are_introduced(self, addresses: set[str]) -> bool:
         is_failed = any(map(self._heartbeat_known.get, addresses))
         return addresses <= self._introduced and not is_failed
+
+    def disconnects(self, address: str) -> int:
+        """Return how many connections to a server have ended: it may have been restarted since.
+
+        Args:
+            address: `host:port`.
+        """
+        return self._disconnects[address]
+
+    def _server_disconnected(self, address: str) -> None:
+        self._disconnects[address] += 1
+        # The broker forgot this client with its connection.
+        if self._heartbeat_known.pop(address, None) is not None:
+            self.heartbeat_soon()
 
     def heartbeat_soon(self) -> None:
         """Send a heartbeat at once, at most one a second: a broker may have forgotten us."""

@@ -14,10 +14,12 @@ class Remoting(Protocol):
     Attributes:
         hooks: see each request before it is encoded.
         on_silence: called with the address of a server that does not answer sends.
+        on_disconnect: called with the address of a server whose connection has ended.
     """
 
     hooks: list[RpcHook]
     on_silence: Callable[[str], None] | None
+    on_disconnect: Callable[[str], None] | None
 
     async def invoke(
         self, address: str, command: RemotingCommand, timeout_ms: int

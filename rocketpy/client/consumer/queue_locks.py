@@ -17,6 +17,9 @@ master first, so that members whose routes differ never deliver a queue at the s
 A queue that any of them refuses is not acquired. A renewal that the master refuses (without a
 master: the first slave) releases the queue.
 
+A replica whose connection has ended may have been restarted, which forgets its locks: what it
+granted before does not count. The lock is renewed over the next connection.
+
 Apache's clients lock at the master only; their members do not deliver while it is away.
 
 Source: RebalanceImpl.lock, lockAll, unlock, ProcessQueue.isLockExpired (5.4.0).
@@ -60,14 +63,14 @@ class _Lock(NamedTuple):
 
     Attributes:
         renewed_ms: monotonic time of the last request that was granted; None after a lapse.
-        addresses: replicas that granted it.
+        grants: replicas that granted it; for each, the connections to it that had ended before.
     """
 
     renewed_ms: int | None
-    addresses: frozenset[str]
+    grants: Mapping[str, int]
 
 
-_NO_LOCK: Final = _Lock(None, frozenset())
+_NO_LOCK: Final = _Lock(None, {})
 
 
 class QueueLockKeeper:
@@ -99,15 +102,16 @@ class QueueLockKeeper:
         return self._is_alive(queue) and self._is_at_master(queue)
 
     def follow_routes(self) -> bool:
-        """Forget the locks of replicas that left the routes: they may have been restarted.
+        """Forget the grants of replicas that left the routes: they may have been restarted.
 
         Returns:
             Whether a master in the routes has not granted a lock that its slaves granted.
         """
         for queue, lock in self._locks.items():
             present = self._instance.routes.replicas(queue.broker_name).values()
-            if not lock.addresses.issubset(present):
-                self._locks[queue] = lock._replace(addresses=lock.addresses.intersection(present))
+            if lock.grants.keys() - present:
+                kept = {each: count for each, count in lock.grants.items() if each in present}
+                self._locks[queue] = lock._replace(grants=kept)
         return any(self._is_alive(each) and not self._is_at_master(each) for each in self._queues)
 
     def _is_alive(self, queue: MessageQueue) -> bool:
@@ -118,7 +122,9 @@ class QueueLockKeeper:
 
     def _is_at_master(self, queue: MessageQueue) -> bool:
         master = self._instance.routes.master_address(queue.broker_name)
-        return master is None or master in self._locks[queue].addresses
+        if master is None:
+            return True
+        return self._locks[queue].grants.get(master) == self._instance.disconnects(master)
 
     async def take(self, queue: MessageQueue) -> bool:
         """Lock a queue; return False when another member has the lock.
@@ -128,12 +134,12 @@ class QueueLockKeeper:
         """
         # Before the request: the broker's time begins after it, so this one ends earlier.
         asked_ms = self._instance.clock.monotonic_ms()
-        held, addresses = await self._lock(queue.broker_name, [queue], is_new=True)
+        held, grants = await self._lock(queue.broker_name, [queue], is_new=True)
         if queue not in held:
             # Locked at some replicas only, it would exclude the member that has the others.
-            await asyncio.gather(*(self._unlock(address, [queue]) for address in addresses[:-1]))
+            await asyncio.gather(*(self._unlock(address, [queue]) for address in [*grants][:-1]))
             return False
-        self._locks[queue] = _Lock(asked_ms, frozenset(addresses))
+        self._locks[queue] = _Lock(asked_ms, grants)
         return True
 
     async def renew(self) -> None:
@@ -158,21 +164,22 @@ class QueueLockKeeper:
         if not queues:
             return
         asked_ms = self._instance.clock.monotonic_ms()
-        held, addresses = await self._lock(broker_name, queues, is_new=False)
+        held, grants = await self._lock(broker_name, queues, is_new=False)
         for queue in queues:
             entry = self._queues.get(queue)
             if entry is None:
                 continue
             if queue in held and self._is_alive(queue):
-                self._locks[queue] = _Lock(asked_ms, frozenset(addresses))
+                self._locks[queue] = _Lock(asked_ms, grants)
                 continue
             logger.warning(
                 "queue lock lapsed: group=%(group)s queue=%(queue)s",
                 {"group": self._group, "queue": queue},
             )
             # Kept for the release, which unlocks at replicas that granted it; the first refused it.
-            before = self._locks.get(queue, _NO_LOCK).addresses
-            granted = before.union(addresses) - ({*addresses[:1]} if queue not in held else set())
+            granted = {**self._locks.get(queue, _NO_LOCK).grants, **grants}
+            if queue not in held:
+                granted.pop(next(iter(grants)))
             self._locks[queue] = _Lock(None, granted)
             # Before the rebalance, which releases queues that are closing.
             entry.closing = True
@@ -187,7 +194,7 @@ class QueueLockKeeper:
         for queue in queues:
             # Removed before the request: another member may get the lock at any moment.
             lock = self._locks.pop(queue, None)
-            for address in () if lock is None else lock.addresses:
+            for address in () if lock is None else lock.grants:
                 held[address].append(queue)
         await asyncio.gather(*(self._unlock(address, each) for address, each in held.items()))
 
@@ -203,7 +210,7 @@ class QueueLockKeeper:
 
     async def _lock(
         self, broker_name: str, queues: Iterable[MessageQueue], *, is_new: bool
-    ) -> tuple[set[MessageQueue], list[str]]:
+    ) -> tuple[set[MessageQueue], dict[str, int]]:
         """Lock queues at the replicas of a broker, in the order of their ids.
 
         In this order, because two members that began at different replicas would refuse each other.
@@ -216,18 +223,20 @@ class QueueLockKeeper:
                 master.
 
         Returns:
-            The queues that are locked, and the addresses of the replicas that answered, in this
-            order; those after one that refused all queues are not asked.
+            The queues that are locked, and the replicas that answered, in this order, each with
+            the connections that had ended when it was asked; those after one that refused all
+            queues are not asked.
 
         Raises:
             RocketPyError: the master did not answer, or no replica did.
         """
         held = set(queues)
-        answered: list[str] = []
+        answered: dict[str, int] = {}
         failure: RocketPyError = NoRouteError(f"broker {broker_name} has no address")
         for broker_id, address in sorted(self._instance.routes.replicas(broker_name).items()):
             if broker_id != MASTER_ID and self._is_silent(address):
                 continue
+            disconnects = self._instance.disconnects(address)
             try:
                 granted = await self._lock_at(address, held)
             except RocketPyError as error:
@@ -242,7 +251,7 @@ class QueueLockKeeper:
                 self._instance.heartbeat_soon()
             if is_new or not answered:
                 held &= granted
-            answered.append(address)
+            answered[address] = disconnects
             if not held:
                 break
         if not answered:

@@ -10,6 +10,7 @@ import pytest
 
 import rocketpy
 import rocketpy.admin
+from rocketpy.client.cluster.route_table import MASTER_ID
 from rocketpy.client.sending.result import SendStatus
 from rocketpy.errors import NoRouteError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
@@ -63,6 +64,16 @@ async def send(client: rocketpy.Client, count: int) -> None:
     confirmed = 0
     while confirmed < count:  # a send takes `slaveTimeout` while the slave is away
         confirmed += (await producer.send("t", b"x")).status is SendStatus.SEND_OK
+
+
+async def without_master(admin: rocketpy.admin.Admin) -> None:
+    """Wait until the name server has noticed that the master is gone."""
+    for _ in range(1_000):
+        [broker] = (await admin.topic_route("t")).broker_datas
+        if MASTER_ID not in broker.broker_addrs:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("the name server still has the master in its routes")
 
 
 async def stored(client: rocketpy.Client) -> int:
@@ -140,6 +151,7 @@ async def test_operations_say_whether_they_need_the_master(tmp_path: Path) -> No
                     await consumer.commit()
             await asyncio.sleep(5)  # the slave has topics and offsets
             await asyncio.to_thread(pair.kill, "master")
+            await without_master(admin)
 
             status = await admin.topic_status("t")
             assert sum(each.max_offset for each in status.queues) == 10

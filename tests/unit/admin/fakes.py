@@ -23,6 +23,7 @@ class FakeRemoting:
     """Answers by request code; what has no response is refused with code 3."""
 
     on_silence: Callable[[str], None] | None = None
+    on_disconnect: Callable[[str], None] | None = None
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, RemotingCommand]] = []

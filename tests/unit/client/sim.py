@@ -192,6 +192,7 @@ class Remoting:
     """Connections of a client: requests are recorded, some are scripted."""
 
     on_silence: Callable[[str], None] | None = None
+    on_disconnect: Callable[[str], None] | None = None
 
     def __init__(self, cluster: Cluster, real: RemotingClient) -> None:
         self.config = real.config
@@ -202,6 +203,11 @@ class Remoting:
         self._tasks: set[asyncio.Future[Any]] = set()
         self.close = real.close
         self.hooks = real.hooks
+        real.on_disconnect = self._disconnected
+
+    def _disconnected(self, address: str) -> None:
+        if self.on_disconnect is not None:
+            self.on_disconnect(address)
 
     def invoke_future(
         self, address: str, command: RemotingCommand, timeout_ms: int

@@ -455,6 +455,24 @@ def test_server_that_does_not_answer_sends_is_reported_and_can_be_abandoned() ->
     run(case)
 
 
+def test_ended_connection_is_reported_by_its_address() -> None:
+    async def case(world: World) -> None:
+        await world.serve()
+        client = world.client()
+        ended: list[str] = []
+        client.on_disconnect = ended.append
+        await client.invoke(ADDRESS, make_request(ECHO), 3_000)
+        assert ended == []
+        assert world.network.cut_one()
+        await pass_time(0.1)
+        assert ended == [ADDRESS]
+        await client.invoke(ADDRESS, make_request(ECHO), 3_000)
+        await client.close()
+        assert ended == [ADDRESS, ADDRESS]
+
+    run(case)
+
+
 def test_server_that_answers_is_not_abandoned() -> None:
     async def case(world: World) -> None:
         await world.serve()

@@ -35,6 +35,7 @@ class Remoting:
     """Notes what goes out; every response is the one that was set."""
 
     on_silence: Callable[[str], None] | None = None
+    on_disconnect: Callable[[str], None] | None = None
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, RemotingCommand, int]] = []

@@ -31,6 +31,7 @@ class FakeRemoting:
         self.on_unregister: Any = None
 
         self.on_silence: Any = None
+        self.on_disconnect: Any = None
         self.abandoned: list[str] = []
 
     def register(self, code: int, processor: Any) -> None:

@@ -8,7 +8,7 @@ from rocketpy.client.consumer.pulling.process_queue import Limits, ProcessQueue
 from rocketpy.client.consumer.queue_locks import QueueLockKeeper
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.proto.message_queue import MessageQueue
-from tests.unit.client.sim import Cluster, pass_time, run_sim
+from tests.unit.client.sim import BROKER_A, Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, of_topic, until
 
 LOCK, UNLOCK = 41, 42
@@ -69,6 +69,26 @@ def test_renewal_after_the_lock_lapsed_has_its_queue_begin_afresh() -> None:
         assert kit.queues[QUEUE].closing, "somebody else may have had it"
         assert kit.lapsed == 1
         assert not kit.keeper.holds(QUEUE)
+
+    with_keeper(scenario)
+
+
+def test_lock_of_a_broker_that_disconnected_counts_from_its_renewal_on() -> None:
+    async def scenario(cluster: Cluster, kit: Kit) -> None:
+        assert await kit.take()
+        network, broker = cluster.world.network, BROKER_A.partition(":")[0]
+        for connection in list(network.connections):
+            client, server = (end.machine.name for end in connection.ends)
+            if server == broker and client != broker:
+                network.cut(connection)
+        await pass_time(0.1)
+        assert not kit.keeper.holds(QUEUE), "a restarted broker may grant it to another member"
+        assert kit.keeper.follow_routes(), "a renewal is needed"
+        await kit.keeper.renew()
+        assert kit.keeper.holds(QUEUE)
+        assert not kit.queues[QUEUE].closing
+        await kit.keeper.give_back([QUEUE])
+        assert len(cluster.world.brokers[0].broker.parts.locks) == 0
 
     with_keeper(scenario)
 

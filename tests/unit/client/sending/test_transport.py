@@ -54,6 +54,7 @@ class FakeRoutes:
 
 class FakeRemoting:
     on_silence: Callable[[str], None] | None = None
+    on_disconnect: Callable[[str], None] | None = None
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, RemotingCommand, int]] = []
