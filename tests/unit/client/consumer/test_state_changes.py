@@ -415,6 +415,7 @@ async def test_lock_renewal_leaves_out_queues_released_meanwhile() -> None:
         clock=SimpleNamespace(monotonic_ms=lambda: 0),
         client_id="i",
         introduce_to=introduce_to,
+        disconnects=lambda _address: 0,
         routes=SimpleNamespace(master_address=lambda name: name, replicas=lambda name: {0: name}),
         api=SimpleNamespace(lock_queues=lock_queues),
     )
