@@ -1,19 +1,26 @@
-"""Kills, stops and freezes the replicas of a group with a controller while clients send.
+"""Harms a group with a controller in many ways while clients send, and checks its replicas.
 
     python -m tests.failover 200                                # 200 rounds of three replicas
+    python -m tests.failover 50 --etcd                          # of two controllers with etcd
     python -m tests.failover 50 --flush SYNC_FLUSH --seed 7
+    python -m tests.failover 4 --only isolate_master slow_links
 
-After each round the group heals. All acknowledged messages (SEND_OK) must then be on all replicas,
-in order and none twice, and all logs must be equal byte by byte. The table at the end has the
-longest time without an acknowledged message for each fault.
+Processes are killed, stopped and frozen, links cut and slowed down, clocks set and run fast or
+slow. After each round the group heals. All acknowledged messages (SEND_OK) must then be on all
+replicas, in order and none twice, those of an epoch from one broker, and all logs must be equal
+byte by byte. The table at the end has the longest time without an acknowledged message for each
+fault. Links need root, or the right to make namespaces: `unshare --map-root-user --net ...`.
+The directory of a run that fails is kept.
 """
 
 import argparse
+import json
+import shutil
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.failover.rounds import run, table
+from tests.failover.rounds import Plan, run, table
 
 
 def main() -> None:
@@ -24,21 +31,27 @@ def main() -> None:
     parser.add_argument("rounds", type=int, nargs="?", default=200)
     parser.add_argument("--flush", choices=("ASYNC_FLUSH", "SYNC_FLUSH"), default="ASYNC_FLUSH")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--etcd", action="store_true")
+    parser.add_argument("--only", nargs="+", default=(), metavar="KIND")
+    parser.add_argument("--gaps", type=Path, help="file of the gaps, for the chart")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="rocketpy-failover-") as directory:
-        result = run(
-            Path(directory),
-            rounds=options.rounds,
-            flush=options.flush,
-            seed=options.seed,
-            say=lambda text: print(text, file=sys.stderr, flush=True),
-        )
+    plan = Plan(options.rounds, options.flush, options.seed, options.etcd, options.only)
+    directory = Path(tempfile.mkdtemp(prefix="rocketpy-failover-"))
+    try:
+        result = run(directory, plan, lambda text: print(text, file=sys.stderr, flush=True))
+    except BaseException:
+        print(f"kept: {directory}", file=sys.stderr)
+        raise
+    shutil.rmtree(directory)
     history = result.history
     print(
         f"{options.rounds} rounds: {history.count} acknowledged messages are on all replicas, "
-        f"{history.uncertain} sends were answered otherwise"
+        f"{history.uncertain} sends were answered otherwise; {len(result.masters)} epochs, "
+        "one master each"
     )
     print(table(result.gaps))
+    if options.gaps is not None:
+        options.gaps.write_text(json.dumps(result.gaps, indent=1) + "\n")
 
 
 if __name__ == "__main__":

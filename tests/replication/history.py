@@ -38,24 +38,35 @@ class History:
 
     Attributes:
         acknowledged: queue offset of each message that was answered SEND_OK, by queue and number.
+        ids: of these messages, with the address of the broker and the physical offset.
         sent: number of messages sent to each queue.
         uncertain: number of answers that promise nothing (12), and of errors.
     """
 
     def __init__(self) -> None:
-        self.acknowledged: dict[int, dict[int, int]] = defaultdict(dict)
+        self.acknowledged: dict[int, dict[int, int]] = {each: {} for each in range(QUEUES)}
+        self.ids: dict[int, dict[int, str]] = {each: {} for each in range(QUEUES)}
         self.sent: dict[int, int] = defaultdict(int)
         self.uncertain = 0
         self._checked: dict[tuple[str, int], int] = defaultdict(int)
         self._numbers: dict[tuple[str, int], list[int]] = defaultdict(list)
         self._seen: dict[tuple[str, int], set[int]] = defaultdict(set)
         self._last: dict[tuple[str, int], int] = defaultdict(lambda: -1)
+        self._returned: dict[int, int] = defaultdict(int)
         self._compared = 0
 
     @property
     def count(self) -> int:
         """Number of acknowledged messages."""
         return sum(map(len, self.acknowledged.values()))
+
+    def new_ids(self) -> list[str]:
+        """Return the ids of messages that were acknowledged since the last call."""
+        found: list[str] = []
+        for queue_id, ids in self.ids.items():
+            found += itertools.islice(ids.values(), self._returned[queue_id], None)
+            self._returned[queue_id] = len(ids)
+        return found
 
     async def send(self, producer: rocketpy.Producer, queue_id: int, stop: asyncio.Event) -> None:
         """Send messages to a queue, one after the other, until `stop` is set."""
@@ -72,6 +83,7 @@ class History:
                 await asyncio.sleep(_PAUSE_S)
                 continue
             if result.status is SendStatus.SEND_OK:
+                self.ids[queue_id][number] = result.offset_msg_id
                 self.acknowledged[queue_id][number] = result.offset
             else:
                 self.uncertain += 1
@@ -97,10 +109,10 @@ class History:
         """
         numbers = self._numbers[name, queue_id]
         offset = self._checked[name, queue_id]
-        for message in _messages(group.address(name), queue_id, offset):
+        for message in read_queue(group.address(name), queue_id, offset):
             assert message.queue_offset == offset, f"{name}: queue {queue_id}: a gap at {offset}"
             offset += 1
-            number = _number(message.body, queue_id)
+            number = number_of(message.body, queue_id)
             assert number < self.sent[queue_id], f"{name}: invented message {number}"
             assert number not in self._seen[name, queue_id], f"{name}: {number} twice"
             self._seen[name, queue_id].add(number)
@@ -109,6 +121,9 @@ class History:
                 last = self._last[name, queue_id]
                 assert number > last, f"{name}: queue {queue_id}: {number} after {last}"
                 self._last[name, queue_id] = number
+                assert message.offset_msg_id == self.ids[queue_id][number], (
+                    f"{name}: queue {queue_id}: {number} is the message of another master or place"
+                )
             numbers.append(number)
         self._checked[name, queue_id] = offset
         for number, expected in self.acknowledged[queue_id].items():
@@ -123,14 +138,14 @@ def _body(queue_id: int, number: int) -> bytes:
     return head + filler + zlib.crc32(head + filler).to_bytes(4, "big")
 
 
-def _number(body: bytes, queue_id: int) -> int:
+def number_of(body: bytes, queue_id: int) -> int:
     assert zlib.crc32(body[:-4]).to_bytes(4, "big") == body[-4:], "a body that was never sent"
     queue, number, _ = _BODY.unpack_from(body)
     assert queue == queue_id, f"message of queue {queue} in queue {queue_id}"
     return int(number)
 
 
-def _messages(address: str, queue_id: int, offset: int) -> list[MessageExt]:
+def read_queue(address: str, queue_id: int, offset: int) -> list[MessageExt]:
     """Return the messages of a queue from an offset on."""
     found: list[MessageExt] = []
     with Wire(address) as peer:

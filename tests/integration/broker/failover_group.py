@@ -1,7 +1,7 @@
 """A controller, a name server and replicas of one broker group as processes."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +12,7 @@ from rocketpy.proto.headers.controller import GetReplicaInfoResponseHeader as Re
 from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.testing.cluster import SMALL_STORE
 from tests.bad_input.kit import Wire
-from tests.integration.client.daemons import Daemon
+from tests.integration.client.daemons import LOOPBACK, Daemon, Place
 from tests.ports import free_port
 
 NAME = "broker-a"
@@ -41,6 +41,7 @@ class FailoverGroup:
     Args:
         directory: of everything.
         replicas: number of replicas.
+        place: where the process of a name runs.
         controller: address and process of another controller than ours.
         properties: settings of the replicas.
 
@@ -55,6 +56,7 @@ class FailoverGroup:
         self,
         directory: Path,
         replicas: int,
+        place: Callable[[str], Place] = lambda _: LOOPBACK,
         /,
         controller: "tuple[str, Process] | None" = None,
         **properties: str,
@@ -62,31 +64,34 @@ class FailoverGroup:
         self.directory = directory
         secret = directory / "secret"
         secret.write_text("0123456789abcdef0123456789abcdef\n")
+        names, decider = place(NAMESRV), place(CONTROLLER)
         names_port, controller_port = free_port(), free_port()
-        self.namesrv = f"127.0.0.1:{names_port}"
-        self.controller = f"127.0.0.1:{controller_port}"
-        inside = ("-D", "bindAddress=127.0.0.1")
-        log = directory / "controller.log"
-        state = f"controllerStorePath={directory / 'controller'}"
-        words = ("controller", "-p", str(controller_port), *inside, "-D", state)
-        ours: Process = Daemon(log, *words)
+        self.namesrv = f"{names.host}:{names_port}"
+        self.controller = f"{decider.host}:{controller_port}"
+        ours: Process = Daemon(
+            directory / "controller.log", "controller", "-p", str(controller_port),
+            "-D", f"bindAddress={decider.host}",
+            "-D", f"controllerStorePath={directory / 'controller'}", place=decider,
+        )  # fmt: skip
         if controller is not None:
             self.controller, ours = controller
         self._daemons: dict[str, Process] = {
             CONTROLLER: ours,
             NAMESRV: Daemon(
-                directory / "namesrv.log", "namesrv", "-p", str(names_port), *inside,
-                "-D", f"dataDir={directory / 'namesrv'}",
+                directory / "namesrv.log", "namesrv", "-p", str(names_port),
+                "-D", f"bindAddress={names.host}",
+                "-D", f"dataDir={directory / 'namesrv'}", place=names,
             ),
         }  # fmt: skip
         self.replicas: dict[str, str] = {}
         for number in range(replicas):
             name, port = f"replica-{number}", free_port()
+            here = place(name)
             values = {
                 **SMALL_STORE,
                 "brokerName": NAME,
-                "brokerIP1": "127.0.0.1",
-                "bindAddress": "127.0.0.1",
+                "brokerIP1": here.host,
+                "bindAddress": here.host,
                 "listenPort": str(port),
                 # Not the next port, so that replicas have to ask for it.
                 "haListenPort": str(free_port()),
@@ -98,9 +103,9 @@ class FailoverGroup:
                 **properties,
             }
             settings = [word for pair in values.items() for word in ("-D", "=".join(pair))]
-            self.replicas[f"127.0.0.1:{port}"] = name
+            self.replicas[f"{here.host}:{port}"] = name
             log = directory / f"{name}.log"
-            self._daemons[name] = Daemon(log, "broker", "-n", self.namesrv, *settings)
+            self._daemons[name] = Daemon(log, "broker", "-n", self.namesrv, *settings, place=here)
 
     @contextmanager
     def running(self) -> Iterator["FailoverGroup"]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from rocketpy.testing.cluster import SMALL_STORE
 from tests.ports import free_port
@@ -18,12 +19,37 @@ _START_LIMIT_S = 100.0
 _INSIDE = "127.0.0.2"  # where a broker listens whose clients come through a proxy
 
 
-class Daemon:
-    """Server process; `start` returns when it reports that it is ready."""
+class Place(NamedTuple):
+    """Address and command line of a server process.
 
-    def __init__(self, log: Path, *arguments: str) -> None:
+    Attributes:
+        host: address that it listens on.
+        prefix: words before its command.
+        module: what Python runs, with arguments before those of the server.
+    """
+
+    host: str = "127.0.0.1"
+    prefix: tuple[str, ...] = ()
+    module: tuple[str, ...] = ("rocketpy",)
+
+
+LOOPBACK = Place()
+
+
+class Daemon:
+    """Server process; `start` returns when it reports that it is ready.
+
+    Args:
+        log: file of its standard error; the last start's.
+        arguments: of `rocketpy`.
+        place: how it is started.
+    """
+
+    def __init__(self, log: Path, *arguments: str, place: Place = LOOPBACK) -> None:
         self._log = log
-        self._command = [sys.executable, "-m", "rocketpy", *arguments, "--log-format", "json"]
+        self._command = [
+            *place.prefix, sys.executable, "-m", *place.module, *arguments, "--log-format", "json",
+        ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

@@ -4,8 +4,10 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from tests.integration.client.daemons import LOOPBACK, Place
 from tests.peer.apache import JVM, PATIENT, PEER
 from tests.ports import free_port
 
@@ -24,21 +26,31 @@ class ApacheBroker:
         home: its directory.
         namesrv: address of the name server.
         controller: address of the controller.
+        place: how it is started.
+        settings: more lines of broker.conf.
     """
 
-    def __init__(self, home: Path, namesrv: str, controller: str) -> None:
+    def __init__(
+        self,
+        home: Path,
+        namesrv: str,
+        controller: str,
+        place: Place = LOOPBACK,
+        settings: Sequence[str] = (),
+    ) -> None:
         self._home = home
-        self._port = free_port()
-        self.address = f"127.0.0.1:{self._port}"
+        self._prefix = place.prefix
+        port = free_port()
+        self.address = f"{place.host}:{port}"
         self._process: subprocess.Popen[bytes] | None = None
         home.mkdir(parents=True)
         self._configuration = home / "broker.conf"
         lines = [
             "brokerClusterName=DefaultCluster",
             "brokerName=broker-a",
-            "brokerIP1=127.0.0.1",
-            "brokerIP2=127.0.0.1",
-            f"listenPort={self._port}",
+            f"brokerIP1={place.host}",
+            f"brokerIP2={place.host}",
+            f"listenPort={port}",
             f"haListenPort={free_port()}",
             f"namesrvAddr={namesrv}",
             f"storePathRootDir={home}/store",
@@ -52,6 +64,7 @@ class ApacheBroker:
             f"controllerAddr={controller}",
             "allAckInSyncStateSet=true",
             *PATIENT,
+            *settings,
         ]
         self._configuration.write_text("\n".join(lines) + "\n")
 
@@ -73,7 +86,8 @@ class ApacheBroker:
             "ROCKETMQ_HOME": str(self._home),
             "JAVA_TOOL_OPTIONS": f"{JVM} -Xmx512m {_OPEN} -Duser.home={self._home}",
         }
-        words = ["bash", str(PEER), "java", "org.apache.rocketmq.broker.BrokerStartup", "-c",
+        words = [*self._prefix, "bash", str(PEER), "java",
+                 "org.apache.rocketmq.broker.BrokerStartup", "-c",
                  str(self._configuration)]  # fmt: skip
         with self.output.open("wb") as out:
             self._process = subprocess.Popen(words, env=environ, stdout=out, stderr=out)
@@ -86,6 +100,13 @@ class ApacheBroker:
             assert self._process.poll() is None, self.output.read_text()
             assert time.monotonic() < deadline, self.output.read_text()
             time.sleep(0.05)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal; wait for the end of a process that is killed or stopped."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        if number in {signal.SIGKILL, signal.SIGTERM}:
+            self._process.wait(120)
 
     def kill(self) -> None:
         """Kill it as `kill -9` does."""

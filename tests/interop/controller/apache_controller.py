@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rocketpy.proto.headers.controller import GetMetaDataResponseHeader
 from rocketpy.proto.wire.codes import RequestCode
 from tests.bad_input.kit import Wire
+from tests.integration.client.daemons import LOOPBACK, Place
 from tests.peer.apache import JVM, PEER
 from tests.ports import free_port
 
@@ -20,14 +22,17 @@ class ApacheController:
 
     Args:
         home: its directory.
+        place: how it is started.
+        settings: more lines of controller.conf.
 
     Attributes:
         address: `host:port` for brokers and tools.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, place: Place = LOOPBACK, settings: Sequence[str] = ()) -> None:
         self._home = home
-        self.address = f"127.0.0.1:{free_port()}"
+        self._prefix = place.prefix
+        self.address = f"{place.host}:{free_port()}"
         home.mkdir(parents=True)
         self._configuration = home / "controller.conf"
         self._configuration.write_text(
@@ -36,7 +41,7 @@ class ApacheController:
             "controllerDLegerSelfId=n0\n"
             f"controllerStorePath={home}/store\n"
             f"listenPort={free_port()}\n"
-            "mappedFileSize=1048576\n"
+            "mappedFileSize=1048576\n" + "".join(f"{each}\n" for each in settings)
         )
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -47,8 +52,9 @@ class ApacheController:
             "ROCKETMQ_HOME": str(self._home),
             "JAVA_TOOL_OPTIONS": f"{JVM} -Xmx256m -Duser.home={self._home}",
         }
-        words = ["bash", str(PEER), "java", "org.apache.rocketmq.controller.ControllerStartup",
-                 "-c", str(self._configuration)]  # fmt: skip
+        words = [*self._prefix, "bash", str(PEER), "java",
+                 "org.apache.rocketmq.controller.ControllerStartup", "-c",
+                 str(self._configuration)]  # fmt: skip
         output = self._home / "controller.out"
         with output.open("wb") as out:
             self._process = subprocess.Popen(words, env=environ, stdout=out, stderr=out)
