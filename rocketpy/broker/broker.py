@@ -342,6 +342,16 @@ class Broker:
         await self._call(parts.store.close)
         logger.info("broker stopped", broker_name=parts.identity.broker_name)
 
+    def follow(self, master_address: str) -> None:
+        """Follow another master, which a controller names, at a slave.
+
+        Args:
+            master_address: its `host:port` for clients.
+        """
+        if self._parts.master is not None:
+            self._parts.master.elected(master_address)
+            self._parts.replication.master_elected()
+
     async def follow_last(self) -> None:
         """Fetch the tables of the master a last time, at a slave that takes its place."""
         if self._parts.metadata_sync is not None:

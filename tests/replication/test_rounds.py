@@ -7,7 +7,8 @@ import pytest
 from tests.replication.rounds import FAULTS, run
 from tests.sampling import part
 
-pytestmark = pytest.mark.crash
+# A round ends by its own limits; beside other work, ten of them take minutes.
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
 
 def test_pair_under_faults_keeps_what_was_acknowledged(tmp_path: Path) -> None:

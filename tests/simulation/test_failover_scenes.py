@@ -171,6 +171,27 @@ async def _elect_often(scene: Scene, count: int) -> None:
         await scene.healed()
 
 
+def test_slave_keeps_its_broker_when_another_master_is_elected() -> None:
+    async def course(scene: Scene) -> None:
+        await scene.begin()
+        for number in range(4):
+            master = next(each for each in scene.nodes if each.is_master)
+            await scene.acknowledged(master, number)
+            running = {each: each.node.broker for each in scene.nodes if each.node is not None}
+            await master.stop()
+            await scene.until(lambda: any(each.is_master for each in scene.nodes), "a master")
+            await scene.acknowledged(next(each for each in scene.nodes if each.is_master), number)
+            [slave] = [each for each in scene.nodes if each is not master and not each.is_master]
+            assert slave.node is not None
+            assert slave.node.broker is running[slave]
+            await master.start()
+            await scene.healed()
+        numbers = [scene.numbers(each) for each in scene.nodes]
+        assert numbers[0] == numbers[1] == numbers[2]
+
+    play(course)
+
+
 def test_group_whose_controller_lost_its_state_joins_a_new_one() -> None:
     """Its epochs begin again, and those of the logs do not."""
 

@@ -26,6 +26,11 @@ class MasterAddresses(NamedTuple):
     ha_address: str = ""
 
 
+def _with_next_port(address: str) -> MasterAddresses:
+    host, _, port = address.rpartition(":")
+    return MasterAddresses(address, f"{host}:{int(port) + _HA_PORT_DISTANCE}")
+
+
 class MasterAddress:
     """Known addresses of the master; lives on the broker's loop.
 
@@ -46,8 +51,7 @@ class MasterAddress:
         self.known: MasterAddresses = MasterAddresses()
         self.on_change: list[Callable[[], None]] = []
         if master_address:
-            host, _, port = master_address.rpartition(":")
-            self.known = MasterAddresses(master_address, f"{host}:{int(port) + _HA_PORT_DISTANCE}")
+            self.known = _with_next_port(master_address)
         elif ha_master_address:
             host, _, port = ha_master_address.rpartition(":")
             ordinary = f"{host}:{int(port) - _HA_PORT_DISTANCE}"
@@ -57,6 +61,13 @@ class MasterAddress:
     def is_known(self) -> bool:
         """Whether the master can be asked."""
         return bool(self.known.address)
+
+    def elected(self, master_address: str) -> None:
+        """Take another master, which a controller names."""
+        self._only = master_address
+        self.known = _with_next_port(master_address)
+        for call in self.on_change:
+            call()
 
     def registered(self, address: str | None, ha_address: str | None) -> None:
         """Take the addresses of a name server's response; none of them means no master now.

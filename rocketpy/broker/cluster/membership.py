@@ -22,6 +22,10 @@ def _always() -> bool:
     return True
 
 
+def _no_epoch() -> int:
+    return 0
+
+
 def _none() -> None:
     return None
 
@@ -36,8 +40,8 @@ class Membership:
 
     Attributes:
         epoch: epoch of this master; 0 for a slave.
-        master_epoch: epoch of the master that a slave follows.
-        master_address: ordinary address of the master that a slave follows.
+        master_epoch: returns the epoch of the master that a slave follows.
+        master_address: ordinary address of the master that a slave follows first.
         epochs: returns the epoch list of the log.
         needed: returns the ids of the replicas that must confirm a message; None: copies are
             counted (inSyncReplicas).
@@ -52,7 +56,7 @@ class Membership:
     """
 
     epoch: int = 0
-    master_epoch: int = 0
+    master_epoch: Callable[[], int] = _no_epoch
     master_address: str = ""
     epochs: Callable[[], Epochs] = _no_epochs
     needed: Callable[[], frozenset[int] | None] = _none

@@ -106,8 +106,14 @@ class Mastership:
         if not self.may_acknowledge():
             return _LEASE_ENDED
         if self._set is not None and len(self._set.stored) < self._min_in_sync:
-            return _REPLICAS_JOIN if self._now_ms() < self._joined_by_ms else NOT_ENOUGH
+            return _REPLICAS_JOIN if self.is_joining else NOT_ENOUGH
         return None
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether too few replicas have joined since the election."""
+        has_few = self._set is not None and len(self._set.stored) < self._min_in_sync
+        return has_few and self._now_ms() < self._joined_by_ms
 
     @property
     def lease_ms(self) -> int | None:

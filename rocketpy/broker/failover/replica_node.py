@@ -1,6 +1,7 @@
 """Replica of a broker group with a controller: runs one broker at a time, in the role it has.
 
 A change of roles stops the broker and starts one of the other role on the same directory and port.
+A slave stays when only its master changes.
 docs/failover.md has the states and rules. Everything runs on the loop that calls `start`.
 
 Source: ReplicasManager, AutoSwitchHAService (5.4.0)
@@ -9,8 +10,8 @@ Source: ReplicasManager, AutoSwitchHAService (5.4.0)
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -20,24 +21,20 @@ from rocketpy.broker.broker import Broker
 from rocketpy.broker.clients.expected_members import EXPECTED_MS
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.cluster.membership import Membership
-from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.failover.config import FailoverConfig
 from rocketpy.broker.failover.controller_client import ControllerClient, GroupInfo, ReplicaStatus
 from rocketpy.broker.failover.log_cut import cut_log, finish_log_cut
 from rocketpy.broker.failover.mastership import Mastership
+from rocketpy.broker.failover.node_settings import NodeSettings
 from rocketpy.broker.failover.node_state import Assignment, MasterInfo, NodeRole, NodeState
 from rocketpy.broker.failover.requests import add_node_requests
-from rocketpy.broker.replication.feature import ReplicationSettings
 from rocketpy.broker.request_table import RequestTable
-from rocketpy.errors import ConfigError, RocketPyError, StoreError
+from rocketpy.errors import RocketPyError, StoreError
 from rocketpy.proto.replication.epochs import Epochs, epochs_before, with_epoch
 from rocketpy.remoting.client import RemotingClient
-from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
 from rocketpy.remoting.network.network import Network
 from rocketpy.runtime.clock import Clock, SystemClock
 from rocketpy.runtime.readiness import NotReady
 from rocketpy.runtime.service import Service, ServiceRunner
-from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files.real_files import RealFiles
 from rocketpy.store.files.store_files import StoreFiles
 from rocketpy.store.replication.epoch_file import (
@@ -51,57 +48,20 @@ _log = structlog.get_logger(__name__)
 
 _RETRY_S: Final = 1.0
 _TICK_S: Final = 0.1
+_JOIN_TICK_S: Final = 0.01
+"""While sends are refused because too few replicas have joined a new master."""
 _HAND_OVER_S: Final = 1.0
 _LAST_TABLES_S: Final = 0.5
 _POLL_S: Final = 0.01
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSettings:
-    """Settings of a replica.
-
-    Attributes:
-        broker: settings of its brokers; brokerId is given by the controller.
-        store: settings of the store; brokerRole follows from the election.
-        failover: settings of fail-over.
-        replication: settings of replication.
-        server: settings of the remoting server.
-        client: settings of the connections to name servers and controllers.
-    """
-
-    broker: BrokerConfig
-    store: MessageStoreConfig
-    failover: FailoverConfig
-    replication: ReplicationSettings = field(default_factory=ReplicationSettings)
-    server: RemotingServerConfig = field(default_factory=RemotingServerConfig)
-    client: RemotingClientConfig = field(default_factory=RemotingClientConfig)
-
-    def check(self) -> None:
-        """Check combinations.
-
-        Raises:
-            ConfigError: two settings contradict each other; the key is named.
-        """
-        if not self.replication.config.allows_slaves:
-            reason = (
-                "needs replicationSecretFile, haTlsEnable or haAllowedPeers, by which the replicas "
-                "know each other"
-            )
-            raise ConfigError(reason, key="enableControllerMode")
-        names = {
-            "brokerClusterName": self.broker.broker_cluster_name,
-            "brokerName": self.broker.broker_name,
-        }
-        for key, name in names.items():
-            if "#" in name:
-                reason = "must not contain # with a controller: brokerIdentity has it between names"
-                raise ConfigError(reason, key=key)
-        if not self.broker.listen_port:
-            reason = "must not be 0 with a controller: other replicas know this one by its address"
-            raise ConfigError(reason, key="listenPort")
-        if self.broker.enable_slave_acting_master:
-            reason = "excludes enableControllerMode: a controller replaces a lost master"
-            raise ConfigError(reason, key="enableSlaveActingMaster")
+async def _run_to_end(work: Coroutine[None, None, None]) -> None:
+    """Run a coroutine; a caller that is cancelled meanwhile waits for its end first."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    finally:
+        await asyncio.wait([task])
 
 
 class ReplicaNode:
@@ -168,6 +128,8 @@ class ReplicaNode:
         self._last_end = 0
         self._members: Mapping[str, list[str]] = {}
         self._changed = asyncio.Event()
+        # Set when a mastership begins: its replicas are waited for at once.
+        self._elected = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping = False
         self._is_registered = False
@@ -429,7 +391,11 @@ class ReplicaNode:
         )
 
     async def _watch_set(self) -> None:
-        await asyncio.sleep(_TICK_S)
+        is_joining = self._mastership is not None and self._mastership.is_joining
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_JOIN_TICK_S if is_joining else _TICK_S):
+                await self._elected.wait()
+        self._elected.clear()
         broker, mastership = self.broker, self._mastership
         if broker is not None and mastership is not None:
             server = broker.parts.replication.server
@@ -445,6 +411,11 @@ class ReplicaNode:
             self._cut_at = None
         while (due := self._state.due) is not None and not self._is_stopping:
             began_ms = self._clock.monotonic_ms()
+            if due.role is self.role is NodeRole.SLAVE and self.broker is not None:
+                self._state.taken(due)
+                self.broker.follow(due.master.address)
+                _log.info("another master followed", epoch=due.master.epoch)
+                continue
             if due.role is NodeRole.MASTER and self.broker is not None:
                 # A master that hands over waits for that; one that is lost refuses connections.
                 with contextlib.suppress(TimeoutError):
@@ -492,20 +463,21 @@ class ReplicaNode:
         membership = self._membership(due, mastership)
         broker = self._build(due, membership)
         broker.parts.consumers.expect(self._members, now_ms() + EXPECTED_MS)
-        starting = asyncio.ensure_future(broker.start())
-        try:
-            await asyncio.shield(starting)
-        finally:
-            # Also when this task is cancelled: a broker that has started must be stopped.
-            await asyncio.wait([starting])
-            if starting.exception() is None:
-                self.broker, self._mastership = broker, mastership
+
+        async def start() -> None:
+            await broker.start()
+            self.broker, self._mastership = broker, mastership
+            if mastership is not None:
+                self._elected.set()
+
+        # A broker that has started must be stopped.
+        await _run_to_end(start())
 
     def _membership(self, due: Assignment, mastership: Mastership | None) -> Membership:
         epochs = self._read_epochs
         if mastership is None:
             return Membership(
-                master_epoch=due.master.epoch,
+                master_epoch=lambda: max(due.master.epoch, self._state.current.master.epoch),
                 master_address=due.master.address,
                 epochs=epochs,
                 on_diverged=self._diverged,
@@ -572,11 +544,7 @@ class ReplicaNode:
             self._last_end = broker.parts.store.max_phy_offset
             # Before its connections are closed.
             self._members = broker.parts.consumers.members()
-            stopping = asyncio.ensure_future(broker.stop())
-            try:
-                await asyncio.shield(stopping)
-            finally:
-                await asyncio.wait([stopping])
+            await _run_to_end(broker.stop())
 
     def _diverged(self, end: int) -> None:
         """Note where the log must be cut; the broker stops first."""

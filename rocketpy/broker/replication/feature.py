@@ -273,6 +273,11 @@ class Replication:
         if self.client is not None:
             self.client.master_changed()
 
+    def master_elected(self) -> None:
+        """Leave the master before for one that was elected; on the loop of the broker."""
+        if self.client is not None:
+            self.client.master_elected()
+
     def _endpoint(self) -> ListenEndpoint:
         config, identity = self._needs.config, self._needs.identity
         return ListenEndpoint(

@@ -34,6 +34,8 @@ logger: Any = structlog.get_logger(__name__)
 
 _CONNECT_S: Final = 5.0
 _ELECTED_PAUSE_MS: Final = 20
+_ELECTED_PAUSES: Final = 25
+_REPLACED: Final = "another master was elected"
 
 
 class MasterAddresses(Protocol):
@@ -86,7 +88,9 @@ class HaClient:
     ) -> None:
         # A master that was just elected is about to listen.
         self.state: ReplicaState = (
-            ReplicaState() if membership is None else ReplicaState(first_pause_ms=_ELECTED_PAUSE_MS)
+            ReplicaState()
+            if membership is None
+            else ReplicaState(first_pause_ms=_ELECTED_PAUSE_MS, first_pauses=_ELECTED_PAUSES)
         )
         self.link: MasterLink | None = None
         self._config = config
@@ -100,6 +104,7 @@ class HaClient:
         self._new_nonce = new_nonce
         self._membership = membership
         self._changed = asyncio.Event()
+        self._elections = 0
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -126,6 +131,14 @@ class HaClient:
         if self.link is not None and self.link.ha_address != self._master().ha_address:
             self.link.abort("the master has another address")
 
+    def master_elected(self) -> None:
+        """Leave the master before for one that was elected, perhaps at the same address."""
+        self._elections += 1
+        self.state.master_elected()
+        self._changed.set()
+        if self.link is not None:
+            self.link.abort(_REPLACED)
+
     # -- the life of a slave -----------------------------------------------------------------
 
     async def _follow(self) -> None:
@@ -146,7 +159,7 @@ class HaClient:
 
     async def _follow_once(self) -> None:
         """Follow the master until the connection ends."""
-        master = self._master()
+        master, elections = self._master(), self._elections
         if not master.ha_address:
             if self.state.state is not State.NO_MASTER:
                 self._on(Event.MASTER_UNKNOWN)
@@ -184,6 +197,8 @@ class HaClient:
             await self._network.connect(lambda: link, host, int(port), tls=tls)
         self.link = link
         try:
+            if elections != self._elections:  # while it connected
+                raise ConnectionAbortedError(_REPLACED)
             self._ended(await link.ended)
         finally:
             self.link = None

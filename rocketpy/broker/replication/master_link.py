@@ -152,7 +152,7 @@ class MasterLink(asyncio.Protocol):
             return
         if self.protocol is HaProtocol.AUTO_SWITCH:
             self._auto_switch = AutoSwitchSlave(
-                self._identity.broker_id, self._copy, self._membership.master_epoch
+                self._identity.broker_id, self._copy, self._membership.master_epoch()
             )
             self._on_event(Event.CONNECTED, "")
             transport.write(self._auto_switch.start())

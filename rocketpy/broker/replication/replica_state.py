@@ -112,13 +112,16 @@ class ReplicaState:
         reason: why the last connection ended, or was refused; empty while there is none.
         is_new: whether the last event changed the state or the reason: then it is logged.
         first_pause_ms: first pause before another attempt to connect.
+        first_pauses: number of pauses of this length before they double.
     """
 
     state: State = State.NO_MASTER
     reason: str = ""
     is_new: bool = False
     first_pause_ms: int = FIRST_PAUSE_MS
+    first_pauses: int = 1
     _pause_ms: int = 0
+    _pauses: int = 0
     _refused_as: tuple[State, str] | None = None
 
     @property
@@ -150,6 +153,9 @@ class ReplicaState:
 
     def pause_ms(self) -> int:
         """Return the pause before the next attempt; it doubles until data arrives."""
+        self._pauses += 1
+        if self._pauses < self.first_pauses:
+            return self.first_pause_ms
         pause_ms = self._pause_ms or self.first_pause_ms
         self._pause_ms = min(2 * pause_ms, LONGEST_PAUSE_MS)
         return pause_ms
@@ -157,3 +163,7 @@ class ReplicaState:
     def data_arrived(self) -> None:
         """Begin with short pauses again: the master serves this slave."""
         self._pause_ms = 0
+
+    def master_elected(self) -> None:
+        """Begin with short pauses again: another master is about to listen."""
+        self._pause_ms = self._pauses = 0

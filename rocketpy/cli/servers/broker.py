@@ -135,7 +135,8 @@ def build_replica(loaded: ConfigSet) -> "ReplicaNode":
     """Make the replica of a loaded configuration with `enableControllerMode=true`."""
     from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415
     from rocketpy.broker.failover.config import FailoverConfig  # noqa: PLC0415
-    from rocketpy.broker.failover.replica_node import NodeSettings, ReplicaNode  # noqa: PLC0415
+    from rocketpy.broker.failover.node_settings import NodeSettings  # noqa: PLC0415
+    from rocketpy.broker.failover.replica_node import ReplicaNode  # noqa: PLC0415
     from rocketpy.broker.replication.config import ReplicationConfig  # noqa: PLC0415
     from rocketpy.broker.replication.feature import ReplicationSettings  # noqa: PLC0415
     from rocketpy.remoting.config import RemotingServerConfig, TlsClientConfig  # noqa: PLC0415

@@ -13,8 +13,9 @@ import pytest
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.failover.config import FailoverConfig
+from rocketpy.broker.failover.node_settings import NodeSettings
 from rocketpy.broker.failover.node_state import NodeRole
-from rocketpy.broker.failover.replica_node import NodeSettings, ReplicaNode
+from rocketpy.broker.failover.replica_node import ReplicaNode
 from rocketpy.broker.replication.config import ReplicationConfig
 from rocketpy.broker.replication.feature import ReplicationSettings
 from rocketpy.controller.config import ControllerConfig

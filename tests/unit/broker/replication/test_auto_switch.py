@@ -62,7 +62,7 @@ class Group:
     def membership(self) -> Membership:
         return Membership(
             epoch=4,
-            master_epoch=4,
+            master_epoch=lambda: 4,
             master_address=f"{MASTER}:10911",
             epochs=lambda: self.epochs,
             needed=lambda: self.needed,

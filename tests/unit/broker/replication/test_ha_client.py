@@ -186,6 +186,38 @@ def test_slave_retries_while_the_master_is_away() -> None:
     run(case)
 
 
+def test_slave_leaves_its_master_for_an_elected_one_at_the_same_address() -> None:
+    async def case(world: World) -> None:
+        log = FakeStore(TEXT, identity="x")
+        await world.master(log)
+        client = world.slave(FakeStore())
+        await world.until(lambda: is_streaming(client))
+        before = client.link
+        client.master_elected()
+        await world.until(lambda: is_streaming(client) and client.link is not before, limit_s=3)
+
+    run(case)
+
+
+def test_slave_does_not_follow_a_master_that_was_replaced_while_it_connected() -> None:
+    async def case(world: World) -> None:
+        asked: list[str] = []
+
+        async def ask(address: str) -> int:
+            asked.append(address)
+            if len(asked) == 1:
+                client.master_elected()
+            return 1
+
+        await world.master(FakeStore(TEXT, identity="x"))
+        client = world.slave(FakeStore())
+        client._ask_protocol = ask
+        await world.until(lambda: is_streaming(client), limit_s=5)
+        assert len(asked) == 2
+
+    run(case)
+
+
 # -- what a slave confirms -----------------------------------------------------------------------
 
 

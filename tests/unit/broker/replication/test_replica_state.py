@@ -83,6 +83,19 @@ def test_pause_doubles_until_data_arrives() -> None:
     assert state.pause_ms() == 1_000
 
 
+def test_pauses_are_short_at_first_after_an_election() -> None:
+    state = ReplicaState(first_pause_ms=20, first_pauses=3)
+
+    pauses = [state.pause_ms() for _ in range(5)]
+    state.data_arrived()
+    after_data = [state.pause_ms() for _ in range(2)]
+    state.master_elected()
+
+    assert pauses == [20, 20, 20, 40, 80]
+    assert after_data == [20, 40]
+    assert [state.pause_ms() for _ in range(4)] == [20, 20, 20, 40]
+
+
 def test_impossible_event_is_an_error() -> None:
     with pytest.raises(KeyError):
         ReplicaState().on(Event.ACCEPTED)
