@@ -411,10 +411,11 @@ class HalfNotStoredError(ClientError):
 
 
 class UnreadableBodyError(ClientError):
-    """A received body cannot be read by the consumer's serializer; a retry fails as well.
+    """A received body cannot be read by the serializer or as the type; a retry fails as well.
 
     Its cause is the serializer's error. The sender is at fault, or the wrong serializer is set.
-    Passed to the consumer's `on_error`; without one the message becomes a dead letter.
+    Passed to the consumer's `on_error`; without one the message becomes a dead letter. Raised by
+    `Producer.request` for an answer that is not of the `type` asked for.
     """
 
 

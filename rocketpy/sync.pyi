@@ -1,7 +1,7 @@
 # Written by `make stubs`.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, Generic, Literal, Unpack
+from typing import Any, Generic, Literal, Unpack, overload
 
 from rocketpy.client.blocking.facade import BlockingFacade, ClosableFacade
 from rocketpy.client.blocking.loop_thread import LoopThread
@@ -26,6 +26,7 @@ from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.messages.serializers import B_co, Serializer
 from rocketpy.client.options.durations import Duration, Moment
 from rocketpy.client.producer.producer import Producer as AsyncProducer
+from rocketpy.client.producer.producer import V
 from rocketpy.client.sending.result import SendResult, SendStats
 from rocketpy.proto.allocation import Allocation
 from rocketpy.proto.message_queue import MessageQueue
@@ -277,9 +278,33 @@ class Producer(ClosableFacade):
     def reply(
         self, request: AsyncReceivedMessage, body: Any, **options: Unpack[SendOptions]
     ) -> SendResult: ...
+    @overload
     def request(
-        self, topic: str | Message, body: Any = None, **options: Unpack[SendOptions]
+        self,
+        topic: str | Message,
+        body: Any = None,
+        *,
+        type: None = None,
+        **options: Unpack[SendOptions],
     ) -> ReceivedMessage: ...
+    @overload
+    def request(
+        self,
+        topic: str | Message,
+        body: Any = None,
+        *,
+        type: type[V],
+        **options: Unpack[SendOptions],
+    ) -> V: ...
+    @overload
+    def request(
+        self,
+        topic: str | Message,
+        body: Any = None,
+        *,
+        type: object,
+        **options: Unpack[SendOptions],
+    ) -> Any: ...
     def send(
         self, topic: str | Message, body: Any = None, **options: Unpack[SendOptions]
     ) -> SendResult: ...

@@ -36,7 +36,6 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar, Unpack
 
 from rocketpy.app.binding import (
-    ConvertingSerializer,
     bound,
     check_result,
     parameters_of,
@@ -53,7 +52,7 @@ from rocketpy.client.consumer.push_consumer import Consumer
 from rocketpy.client.messages.message import Message
 from rocketpy.client.messages.send_options import SendOptions, check_options
 from rocketpy.client.messages.serializers import Serializer, json_or_text
-from rocketpy.client.messages.typed_serializer import TypedSerializer
+from rocketpy.client.messages.typed_serializer import ConvertingSerializer, TypedSerializer
 from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.client.options.keyword_options import method_options
 from rocketpy.client.options.validation import described, fits, refuse_generators

@@ -23,7 +23,7 @@ from types import UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from rocketpy.client.callbacks.handlers import Handler, is_coroutine_function
-from rocketpy.client.messages.body_types import class_of, unreadable_field
+from rocketpy.client.messages.body_types import unreadable_field
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.serializers import (
     PLAIN,
@@ -33,7 +33,7 @@ from rocketpy.client.messages.serializers import (
     msgpack,
     text,
 )
-from rocketpy.client.messages.typed_serializer import TypedSerializer
+from rocketpy.client.messages.typed_serializer import ConvertingSerializer, TypedSerializer
 from rocketpy.client.producer.producer import Producer
 
 Part = Literal["message", "headers", "producer", "body"]
@@ -48,31 +48,6 @@ _OURS: Final = (*_JSONS, msgpack)
 
 class Headers(dict[str, str]):
     """Properties set by a message's sender; annotates a handler's parameter."""
-
-
-class ConvertingSerializer:
-    """Serializer of an app or subscription whose values become those of an annotation.
-
-    Args:
-        serializer: MessagePack, or the user's.
-        kind: type of the values.
-    """
-
-    def __init__(self, serializer: Serializer, kind: Any) -> None:  # noqa: ANN401 - an annotation
-        self._serializer = serializer
-        self._class = class_of(kind)
-        self._typed: TypedSerializer[Any] = TypedSerializer(kind)
-
-    def dumps(self, value: Any) -> bytes:  # noqa: ANN401
-        """Return the bytes of a value, as the serializer writes it."""
-        return self._serializer.dumps(value)
-
-    def loads(self, data: bytes) -> Any:  # noqa: ANN401
-        """Return the value; raises ValueError when it is of another type."""
-        value = self._serializer.loads(data)
-        if self._class is not None and isinstance(value, self._class):
-            return value
-        return self._typed.convert(value)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

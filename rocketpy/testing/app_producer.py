@@ -285,14 +285,9 @@ class AppProducer(Producer):
         results: list[SendResult] = await self._through("batch", topic, list(bodies), options)
         return results
 
-    async def request(
-        self,
-        topic: str | Message,
-        body: Any = None,  # noqa: ANN401
-        **options: Unpack[SendOptions],
+    async def _request(
+        self, topic: str | Message, body: object, options: SendOptions
     ) -> ReceivedMessage:
-        """See `Producer.request`."""
-
         async def last(given: Sending) -> ReceivedMessage:
             return await self._ask(given.topic, given.body, given.options)
 

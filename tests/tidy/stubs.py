@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, get_args, get_origin
+from typing import Any, Generic, get_args, get_origin, get_overloads
 
 import rocketpy
 from rocketpy.client.blocking import facade
@@ -182,7 +182,19 @@ def default_text(value: object) -> str:
 def add_function(
     stub: Stub, name: str, function: Callable[..., Any], types: Mapping[str, str], indent: str = ""
 ) -> None:
-    """Add a function."""
+    """Add a function, or its overloads if it has some."""
+    for each in get_overloads(inspect.unwrap(function)):
+        stub.imports.add("from typing import overload")
+        stub.lines.append(f"{indent}@overload")
+        add_signature(stub, name, each, types, indent)
+    if not get_overloads(inspect.unwrap(function)):
+        add_signature(stub, name, function, types, indent)
+
+
+def add_signature(
+    stub: Stub, name: str, function: Callable[..., Any], types: Mapping[str, str], indent: str
+) -> None:
+    """Add one signature of a function."""
     hints, inner = hints_of(function), inspect.unwrap(function)
     texts, is_by_name = [], False
     parameters = list(inspect.signature(function).parameters.values())

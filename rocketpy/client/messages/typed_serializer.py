@@ -10,11 +10,18 @@ Example:
     Order(id='o1', amount=1)
 """
 
-from typing import Any, Generic, overload
+from typing import Any, Final, Generic, overload
 
 from rocketpy.client.messages.body_types import class_of, codec_of
 from rocketpy.client.messages.comparison import difference
-from rocketpy.client.messages.serializers import B_co
+from rocketpy.client.messages.serializers import (
+    PLAIN,
+    B_co,
+    Serializer,
+    json,
+    json_or_text,
+    text,
+)
 from rocketpy.errors import IllegalMessageError
 
 
@@ -83,3 +90,52 @@ class TypedSerializer(Generic[B_co]):
         """
         converted: B_co = self._codec.convert(value)
         return converted
+
+
+class ConvertingSerializer:
+    """Serializer whose values become those of an annotation.
+
+    Args:
+        serializer: MessagePack, or the user's.
+        kind: type of the values.
+    """
+
+    def __init__(self, serializer: Serializer, kind: Any) -> None:  # noqa: ANN401 - an annotation
+        self._serializer = serializer
+        self._class = class_of(kind)
+        self._typed: TypedSerializer[Any] = TypedSerializer(kind)
+
+    def dumps(self, value: Any) -> bytes:  # noqa: ANN401
+        """Return the bytes of a value, as the serializer writes it."""
+        return self._serializer.dumps(value)
+
+    def loads(self, data: bytes) -> Any:  # noqa: ANN401
+        """Return the value; raises ValueError when it is of another type."""
+        value = self._serializer.loads(data)
+        if self._class is not None and isinstance(value, self._class):
+            return value
+        return self._typed.convert(value)
+
+
+def typed_reader(serializer: Serializer, kind: Any) -> Serializer[Any]:  # noqa: ANN401
+    """Return the reader of bodies of one type, where others are read by a program's serializer.
+
+    JSON is the form of a type for programs that send text, bytes or JSON. What another serializer
+    reads is converted.
+
+    Args:
+        serializer: of the program.
+        kind: class or annotation.
+
+    Raises:
+        TypeError: values of the type cannot be read; names the field.
+    """
+    if serializer in _TEXTS and (kind is bytes or kind is str):
+        return PLAIN if kind is bytes else text
+    if serializer in _JSONS or isinstance(serializer, TypedSerializer):
+        return TypedSerializer(kind)
+    return ConvertingSerializer(serializer, kind)
+
+
+_TEXTS: Final[tuple[Serializer, ...]] = (PLAIN, text, json_or_text)
+_JSONS: Final[tuple[Serializer, ...]] = (*_TEXTS, json)

@@ -143,17 +143,12 @@ class MiddlewareProducer(Producer):
         sending = Sending(kind="batch", topic=topic, body=listed(bodies), options=options)
         return cast("list[SendResult]", await self._counted(sending, last))
 
-    async def request(
-        self,
-        topic: str | Message,
-        body: Any = None,  # noqa: ANN401
-        **options: Unpack[SendOptions],
+    async def _request(
+        self, topic: str | Message, body: object, options: SendOptions
     ) -> ReceivedMessage:
-        """See `Producer.request`."""
-
         async def last(given: Sending) -> ReceivedMessage:
-            ask = super(MiddlewareProducer, self).request
-            return await ask(given.topic, given.body, **given.options)
+            ask = super(MiddlewareProducer, self)._request
+            return await ask(given.topic, given.body, given.options)
 
         sending = make_sending("request", topic, body, options)
         return cast("ReceivedMessage", await self._counted(sending, last))

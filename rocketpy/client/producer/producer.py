@@ -6,7 +6,7 @@ Source: DefaultMQProducer, DefaultMQProducerImpl (5.4.0).
 import asyncio
 import contextlib
 from collections.abc import Iterable
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack, overload
 
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.messages.delivery_time import DELAYS
@@ -14,12 +14,13 @@ from rocketpy.client.messages.message import Message, ReceivedMessage
 from rocketpy.client.messages.outcomes import text_of
 from rocketpy.client.messages.send_options import SendOptions, check_options
 from rocketpy.client.messages.serializers import PLAIN
+from rocketpy.client.messages.typed_serializer import typed_reader
 from rocketpy.client.options.durations import Duration
 from rocketpy.client.options.validation import checked_topic
 from rocketpy.client.producer.batch import listed, partly_sent, split_batches
 from rocketpy.client.producer.pipeline import PreparedSend
 from rocketpy.client.producer.producer_base import ProducerBase
-from rocketpy.client.producer.request_reply import ask, reply_place, reply_queue
+from rocketpy.client.producer.request_reply import ask, read_answer, reply_place, reply_queue
 from rocketpy.client.producer.transaction import Transaction, check_transactional, half_properties
 from rocketpy.client.producer.unfinished_sends import UNFINISHED_SENDS
 from rocketpy.client.sending.outgoing_message import (
@@ -46,6 +47,8 @@ from rocketpy.proto.recall_handle import decode_recall_handle
 from rocketpy.proto.record.message import MessageExt
 from rocketpy.proto.record.properties import PROPERTY_REMOTE_ERROR, property_line
 from rocketpy.proto.record.sys_flag import TRANSACTION_PREPARED
+
+V = TypeVar("V")
 
 
 async def recall_message(instance: Instance, group: str, topic: str, handle: str) -> str:
@@ -349,12 +352,41 @@ class Producer(ProducerBase):
         await self._window.wait_for_space()
         return await self._start(transport, prepared._replace(message=message))
 
+    @overload
     async def request(
         self,
         topic: str | Message,
         body: Any = None,  # noqa: ANN401
+        *,
+        type: None = None,
         **options: Unpack[SendOptions],
-    ) -> ReceivedMessage:
+    ) -> ReceivedMessage: ...
+    @overload
+    async def request(
+        self,
+        topic: str | Message,
+        body: Any = None,  # noqa: ANN401
+        *,
+        type: type[V],
+        **options: Unpack[SendOptions],
+    ) -> V: ...
+    @overload
+    async def request(
+        self,
+        topic: str | Message,
+        body: Any = None,  # noqa: ANN401
+        *,
+        type: object,
+        **options: Unpack[SendOptions],
+    ) -> Any: ...  # noqa: ANN401
+    async def request(
+        self,
+        topic: str | Message,
+        body: Any = None,
+        *,
+        type: Any = None,  # noqa: A002 - an annotation
+        **options: Unpack[SendOptions],
+    ) -> Any:
         """Send a request message, and wait for the reply to it.
 
         At most 128 requests of a producer wait for their answer at first, and up to `max_in_flight`
@@ -364,17 +396,28 @@ class Producer(ProducerBase):
         Args:
             topic: where to, or a whole `Message`.
             body: anything the serializer takes; not with a `Message`.
+            type: of the answer's body, `Price` or `list[Price]`; see `TypedSerializer`.
             **options: see `SendOptions`; `timeout` is for the answer too.
 
         Returns:
-            The answer; its `decode()` uses this producer's serializer.
+            With `type`, the answer's body as a value of it. Else the answer, whose `decode()` uses
+            this producer's serializer.
 
         Raises:
             RequestTimeoutError: no answer in time.
             RemoteError: the responder's handler raised an exception.
+            UnreadableBodyError: the answer's body is not a value of `type`; says where.
+            TypeError: values of `type` cannot be read; nothing was sent.
             NotSentError: the request was not sent.
             RocketPyError: as `send`.
         """
+        reader = None if type is None else typed_reader(self.config.serializer, type)
+        answer = await self._request(topic, body, options)
+        return answer if reader is None else read_answer(answer, reader, type)
+
+    async def _request(
+        self, topic: str | Message, body: object, options: SendOptions
+    ) -> ReceivedMessage:
         transport = self._transport()
         topic, body, options = unpacked(topic, body, options)
         check_options(options)

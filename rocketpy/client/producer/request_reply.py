@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from rocketpy.client.cluster.pending_replies import PendingRequests
 from rocketpy.client.messages.message import ReceivedMessage
@@ -29,6 +29,7 @@ from rocketpy.errors import (
     RemoteError,
     RequestTimeoutError,
     RocketPyError,
+    UnreadableBodyError,
 )
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.message import MessageExt
@@ -46,6 +47,8 @@ from rocketpy.proto.topic_names import reply_topic
 from rocketpy.runtime.clock import Clock
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+V = TypeVar("V")
 
 FIRST_REQUESTS: Final = 128
 """Requests that may wait for their answer at first."""
@@ -224,6 +227,26 @@ async def answer_of(
         raise RemoteError(kind[:MOST_REMARK_CHARACTERS], detail)
     queue = MessageQueue(answer.topic, "", answer.queue_id)
     return ReceivedMessage(answer, queue, serializer=serializer)
+
+
+def read_answer(answer: ReceivedMessage, reader: Serializer[V], kind: object) -> V:
+    """Return the body of an answer as the value that its requester asked for.
+
+    Args:
+        answer: of the responder.
+        reader: reads values of `kind`.
+        kind: annotation, for the error.
+
+    Raises:
+        UnreadableBodyError: the body is not such a value.
+    """
+    try:
+        return reader.loads(answer.body)
+    except Exception as error:  # of any class that the user's serializer raises
+        name = getattr(kind, "__name__", None) if isinstance(kind, type) else None
+        raise UnreadableBodyError(
+            f"the answer, {len(answer.body)} bytes, cannot be read as {name or kind}: {error}"
+        ) from error
 
 
 def reply_queue(queues: Sequence[MessageQueue], request: ReceivedMessage) -> MessageQueue:

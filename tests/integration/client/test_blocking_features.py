@@ -36,6 +36,7 @@ def test_transactions_requests_and_popping_without_await(tmp_path: Path) -> None
 
         with client.responder("quotes", group="r", handler=quote):
             assert producer.request("quotes", b"q", timeout=60).body == b"q!"
+            assert producer.request("quotes", b"q", type=str, timeout=60) == "q!"
         assert all(name.startswith("rocketpy-r") for name in threads), "of their own pool"
         with client.pop_consumer("orders", group="p", start="earliest") as consumer:
             message = next(iter(consumer))

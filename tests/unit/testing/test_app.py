@@ -362,6 +362,7 @@ async def test_handler_answers_by_itself() -> None:
 
     async with TestApp(app) as test:
         assert (await app.producer.request("sums", [1, 2])).decode() == 3
+        assert await app.producer.request("sums", [1, 2], type=int) == 3
         assert repr(app.producer) == "<Producer of a TestApp, group shop>"
         assert app.producer.stats.begun == 1
         await test.publish("sums", [1])

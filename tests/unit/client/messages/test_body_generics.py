@@ -48,6 +48,10 @@ async def check_others(client: rocketpy.Client) -> None:
     assert_type(text, Consumer[str])
     optional = rocketpy.TypedSerializer[Order | None](Order | None)
     assert_type(optional.loads(b""), Order | None)
+    producer = client.producer()
+    assert_type(await producer.request("t", b"1"), ReceivedMessage[Any])
+    assert_type(await producer.request("t", b"1", type=Order, timeout=1), Order)
+    assert_type(await producer.request("t", b"1", type=list[Order]), list[Order])
 
 
 def check_blocking(client: rocketpy.sync.Client) -> None:
@@ -61,6 +65,9 @@ def check_blocking(client: rocketpy.sync.Client) -> None:
     pulled = client.pull_consumer(group="g", serializer=ORDERS).poll()
     assert_type(pulled, list[rocketpy.sync.ReceivedMessage[Order]])
     assert_type(client.consumer("t", group="g"), rocketpy.sync.Consumer[Any])
+    producer = client.producer()
+    assert_type(producer.request("t", b"1"), rocketpy.sync.ReceivedMessage[Any])
+    assert_type(producer.request("t", b"1", type=Order), Order)
 
 
 @pytest.mark.parametrize("package", [rocketpy, rocketpy.sync])
