@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from rocketpy.client.callbacks.failure_log import FailureLog
 from rocketpy.client.callbacks.handler_threads import HandlerThreads
-from rocketpy.client.callbacks.loop_watch import LoopWatch
+from rocketpy.client.callbacks.loop_watch import HandlerWatch
 from rocketpy.client.callbacks.middleware import HandleMiddleware, surrounded
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import (
@@ -83,7 +83,7 @@ def make_invoke(
     wants_body = _positional_count(handler) >= 2
     call: Invoke
     if answer is None and is_coroutine_function(handler) and not wants_body:
-        call = _awaiting(handler, LoopWatch(threads.clock, handler), is_list=batch > 1)
+        call = _awaiting(handler, HandlerWatch(threads.clock, handler), is_list=batch > 1)
     else:
         call = _Call(handler, threads, is_list=batch > 1, wants_body=wants_body, answer=answer)
     if failed is not None:
@@ -117,7 +117,7 @@ def _unless_failed(invoke: Invoke, failed: Mapping[ReceivedMessage, BaseExceptio
     return call
 
 
-def _awaiting(handler: Handler, watch: LoopWatch, *, is_list: bool) -> Invoke:
+def _awaiting(handler: Handler, watch: HandlerWatch, *, is_list: bool) -> Invoke:
     """Return what awaits a coroutine function with the list, or its one message."""
 
     async def call(messages: list[ReceivedMessage]) -> Any:  # noqa: ANN401
@@ -175,7 +175,7 @@ class _Call:
         self._is_list = is_list
         self._wants_body = wants_body
         self._is_async = is_coroutine_function(handler)
-        self._watch = LoopWatch(threads.clock, handler)
+        self._watch = HandlerWatch(threads.clock, handler)
 
     async def __call__(self, messages: list[ReceivedMessage]) -> None:
         bad: list[tuple[ReceivedMessage, BaseException]] = []

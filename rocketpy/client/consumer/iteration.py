@@ -31,6 +31,7 @@ from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from itertools import chain
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
+from rocketpy.client.callbacks.loop_watch import IterationWatch
 from rocketpy.client.lifecycle import ProcessBound, running_loop
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.errors import ClientError
@@ -67,9 +68,11 @@ class Source(Protocol[M]):
 
     Attributes:
         auto_ack: whether the next request of a caller settles its messages.
+        watch: of the tasks that have received messages.
     """
 
     auto_ack: bool
+    watch: IterationWatch
 
     def take(self) -> M | None:
         """Return the next message if there is one."""
@@ -129,13 +132,20 @@ class CallerMessages(ProcessBound, Generic[M]):
         source: provides the messages.
     """
 
-    __slots__ = ("__weakref__", "_delivered", "_loop", "_ownerless", "_source")
+    __slots__ = ("__weakref__", "_busy", "_delivered", "_loop", "_ownerless", "_source")
 
     def __init__(self, source: Source[M]) -> None:
         self._delivered: dict[Caller, list[M]] = {}
         self._ownerless: list[M] = []  # of tasks that ended without an exception
+        self._busy: set[asyncio.Task[Any]] = set()  # those that received messages and run now
         self._source = source
         self._loop = asyncio.get_running_loop()
+        source.watch.add(self)
+
+    @property
+    def has_busy_task(self) -> bool:
+        """Whether a task has received messages, and has not requested the next ones."""
+        return bool(self._busy)
 
     @property
     def callers(self) -> int:
@@ -162,6 +172,7 @@ class CallerMessages(ProcessBound, Generic[M]):
         messages = self.messages
         self._ownerless = []
         self._delivered.clear()
+        self._busy.clear()
         return messages
 
     def redeliver_of_ended_threads(self) -> None:
@@ -196,6 +207,8 @@ class CallerMessages(ProcessBound, Generic[M]):
             kind = "thread" if isinstance(caller, threading.Thread) else "task"
             raise ClientError(_TWICE.format(kind=kind))
         self._delivered[caller] = _ASKING
+        if isinstance(caller, asyncio.Task):
+            self._busy.discard(caller)
         # Any caller settles these: their task has ended and requests nothing more.
         if self._ownerless:
             messages = [*self._ownerless, *messages]
@@ -204,6 +217,10 @@ class CallerMessages(ProcessBound, Generic[M]):
 
     def _answer(self, caller: Caller, messages: list[M]) -> None:
         """Note which messages a call returns."""
+        # Threads of `rocketpy.sync` may block. A task that has ended is not in the table any more.
+        if messages and isinstance(caller, asyncio.Task) and caller in self._delivered:
+            self._busy.add(caller)
+            self._source.watch.start()
         if not self._source.auto_ack:
             messages = []
         if caller in self._delivered:
@@ -225,6 +242,7 @@ class CallerMessages(ProcessBound, Generic[M]):
 
     def _end_task(self, task: asyncio.Task[Any]) -> None:
         messages = self._delivered.pop(task, None)
+        self._busy.discard(task)
         if not messages:
             return
         # `task.exception()` would silence asyncio's report of an exception that is never retrieved.

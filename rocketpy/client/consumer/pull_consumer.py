@@ -91,7 +91,7 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         default_group = wrap_namespace(instance.config.namespace, DEFAULT_GROUP)
         self._has_group = group != default_group
         self._store = BrokerOffsetStore(instance, group)
-        self._polled = PolledMessages()
+        self._polled = PolledMessages(instance.clock, group)
         self._offsets = HandledOffsets(group, self._store, self._polled, self._delivered_messages)
         self._finder = StartFinder(
             instance, self._store, config.start, keep=self._offsets.first.note

@@ -173,7 +173,11 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         if invoke is None:
             trace = None if self._tracer is None else self._tracer.begin_consuming
             service = PulledIterator(
-                stats=self._stats, clock=clock, trace=trace, auto_ack=config.auto_ack
+                stats=self._stats,
+                clock=clock,
+                group=self.group,
+                trace=trace,
+                auto_ack=config.auto_ack,
             )
             self._service = service
             self._give_back = self._make_rejection(service)

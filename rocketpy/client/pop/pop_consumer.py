@@ -51,6 +51,7 @@ class PoppedIterator(IteratorService[PoppedMessage]):
         settling: runs acks in the background.
         stats: counts outcomes.
         clock: for the time between two messages.
+        group: of the consumer.
         auto_ack: whether the next request of a caller acks its messages.
     """
 
@@ -61,9 +62,10 @@ class PoppedIterator(IteratorService[PoppedMessage]):
         stats: ConsumeStats,
         clock: Clock,
         *,
+        group: str,
         auto_ack: bool = True,
     ) -> None:
-        super().__init__(clock, auto_ack=auto_ack)
+        super().__init__(clock, group=group, auto_ack=auto_ack)
         self._leases = leases
         self._settling = settling
         self._stats = stats
@@ -174,7 +176,12 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
         self._member.start(invoke)
         if invoke is None:
             self._service = PoppedIterator(
-                self._leases, self._settling, self._stats, clock, auto_ack=config.auto_ack
+                self._leases,
+                self._settling,
+                self._stats,
+                clock,
+                group=self.group,
+                auto_ack=config.auto_ack,
             )
         elif config.ordered:
             self._service = OrderedPops(

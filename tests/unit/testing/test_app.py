@@ -15,6 +15,7 @@ from rocketpy.errors import (
     IllegalMessageError,
     RemoteError,
     RequestTimeoutError,
+    UnreadableBodyError,
 )
 from rocketpy.testing.app import TestApp
 
@@ -362,12 +363,24 @@ async def test_handler_answers_by_itself() -> None:
 
     async with TestApp(app) as test:
         assert (await app.producer.request("sums", [1, 2])).decode() == 3
-        assert await app.producer.request("sums", [1, 2], type=int) == 3
         assert repr(app.producer) == "<Producer of a TestApp, group shop>"
         assert app.producer.stats.begun == 1
         await test.publish("sums", [1])
         await test.run_until_idle()
         assert len(test.acked("sums")) == 1
+
+
+async def test_answer_is_read_as_the_type_asked_for() -> None:
+    app = App("nowhere:1", group="shop")
+
+    @app.responder("sums", group="sums")
+    async def add(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    async with TestApp(app):
+        assert await app.producer.request("sums", [1, 2], type=int) == 3
+        with pytest.raises(UnreadableBodyError, match=r"as dict\[str, int\]: "):
+            await app.producer.request("sums", [1, 2], type=dict[str, int])
 
 
 def paying(*, checks: list[TxState] | None = None) -> App:

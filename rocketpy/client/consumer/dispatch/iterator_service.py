@@ -14,6 +14,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, Generic
 
+from rocketpy.client.callbacks.loop_watch import IterationWatch
 from rocketpy.client.consumer.consume_stats import ConsumeStats
 from rocketpy.client.consumer.dispatch.concurrent_service import (
     YIELD_AFTER,
@@ -43,11 +44,13 @@ class IteratorService(ABC, Generic[M]):
 
     Args:
         clock: for the time between two messages.
+        group: of the consumer.
         auto_ack: whether the next request of a caller settles its messages.
     """
 
-    def __init__(self, clock: Clock, *, auto_ack: bool = True) -> None:
+    def __init__(self, clock: Clock, *, group: str, auto_ack: bool = True) -> None:
         self.auto_ack: bool = auto_ack
+        self.watch: IterationWatch = IterationWatch(clock, group)
         self._clock = clock
         self._left: LeftMessages[M] = LeftMessages()
         self._background: OrderedSet[asyncio.Task[None]] = OrderedSet()
@@ -207,6 +210,7 @@ class PulledIterator(IteratorService[ReceivedMessage]):
     Args:
         stats: counts outcomes.
         clock: for the time between two messages.
+        group: of the consumer.
         trace: called with each message that is handed out; what it returns gets the outcome.
         auto_ack: whether the next request of a caller settles its messages.
     """
@@ -216,10 +220,11 @@ class PulledIterator(IteratorService[ReceivedMessage]):
         *,
         stats: ConsumeStats,
         clock: Clock,
+        group: str,
         trace: Trace | None = None,
         auto_ack: bool = True,
     ) -> None:
-        super().__init__(clock, auto_ack=auto_ack)
+        super().__init__(clock, group=group, auto_ack=auto_ack)
         self._stats = stats
         self._trace = trace
         self._traced: dict[ReceivedMessage, Callable[[int], None]] = {}

@@ -11,12 +11,14 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Generic, Self
 
+from rocketpy.client.callbacks.loop_watch import IterationWatch
 from rocketpy.client.consumer.dispatch.concurrent_service import DeliveryLine
 from rocketpy.client.consumer.iteration import LeftMessages
 from rocketpy.client.consumer.pulling.process_queue import queue_of
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.serializers import B_co
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.runtime.clock import Clock
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -26,11 +28,17 @@ class PolledMessages:
 
     Attributes:
         auto_ack: True; the next poll of a caller settles its messages.
+        watch: of the tasks that have received messages.
         positions: by queue, the offset after the last message delivered.
+
+    Args:
+        clock: of the watch.
+        group: of the consumer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock, group: str) -> None:
         self.auto_ack: bool = True
+        self.watch: IterationWatch = IterationWatch(clock, group)
         self.positions: dict[MessageQueue, int] = {}
         self._line: DeliveryLine[ReceivedMessage] = DeliveryLine()
         self._failure: Exception | None = None

@@ -28,7 +28,9 @@ class Kit(pop_kit.Kit):
         self.stats = ConsumeStats(self.clock)
         self.service: Any
         if invoke is None:
-            self.service = PoppedIterator(self.hand, Settling(self.hand), self.stats, self.clock)
+            self.service = PoppedIterator(
+                self.hand, Settling(self.hand), self.stats, self.clock, group="g"
+            )
         else:
             self.service = ConcurrentService(
                 invoke, concurrency=concurrency, batch=batch, stats=self.stats, clock=self.clock

@@ -19,7 +19,7 @@ class Price:
 
 
 class PickleSerializer:
-    """Serializer of a user, whose errors have classes of its own."""
+    """Serializer of a user, which raises other exceptions than ours."""
 
     def dumps(self, value: Any) -> bytes:
         return pickle.dumps(value)
@@ -90,7 +90,11 @@ def test_answer_is_read_as_the_type_asked_for(
 @pytest.mark.parametrize(
     ("answer", "options", "words"),
     [
-        (b"{", {"reply_serializer": rocketpy.plain}, "cannot be read as Price: .*JSON"),
+        (
+            b"{",
+            {"reply_serializer": rocketpy.plain},
+            "1 bytes, cannot be read as Price: ",
+        ),
         ({"cents": "x"}, {}, "cannot be read as Price: .*cents"),
         (
             b"no pickle",
@@ -112,7 +116,7 @@ def test_answer_of_another_type_is_an_error_that_says_where(
     run_sim(main)
 
 
-@pytest.mark.parametrize("kind", [5, object, lambda: None, "Price"])
+@pytest.mark.parametrize("kind", [5, Cluster, lambda: None, "Price"])
 def test_request_for_a_type_that_cannot_be_read_is_not_sent(kind: Any) -> None:
     async def main(cluster: Cluster) -> None:
         with pytest.raises(TypeError):

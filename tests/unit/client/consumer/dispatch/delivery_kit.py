@@ -57,7 +57,7 @@ class Kit:
         )
 
     def iterator(self) -> PulledIterator:
-        return PulledIterator(stats=self.stats, clock=self.clock)
+        return PulledIterator(stats=self.stats, clock=self.clock, group="g")
 
     @property
     def rates(self) -> tuple[float, float]:
