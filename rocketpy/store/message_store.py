@@ -143,7 +143,10 @@ class MessageStore:
         # that two of its replicas made would separate them.
         is_copy = has_controller and self.max_phy_offset > self.min_phy_offset
         is_named = bool(self._identity.text) or is_copy
-        if not self.config.is_slave and (not is_named or not had_log or started_empty):
+        # Its replicas have agreed on the identity before the first message: a replaced first master
+        # must find it at the next one, which has no log yet, either.
+        is_other = started_empty or (not had_log and not has_controller)
+        if not self.config.is_slave and (not is_named or is_other):
             self._identity.make()
         logger.info(
             "store opened: path=%s after_crash=%s min_phy_offset=%d max_phy_offset=%d records=%d",

@@ -161,6 +161,23 @@ def test_first_master_of_an_old_log_that_is_replaced_at_once_joins_again() -> No
     play(course)
 
 
+def test_first_master_whose_messages_no_replica_has_joins_again() -> None:
+    """It is cut off before any other replica has a message."""
+
+    async def course(scene: Scene) -> None:
+        master, *others = await scene.begin()
+        scene.isolate(master)
+        assert await scene.send(master, 0) == ResponseCode.FLUSH_SLAVE_TIMEOUT
+        await scene.until(lambda: any(each.is_master for each in others), "another master")
+        elected = next(each for each in others if each.is_master)
+        await scene.acknowledged(elected, 1)
+        scene.network.heal()
+        await scene.healed()
+        assert [scene.numbers(each) for each in scene.nodes] == [[1], [1], [1]]
+
+    play(course)
+
+
 async def _elect_often(scene: Scene, count: int) -> None:
     for _ in range(count):
         master = next(each for each in scene.nodes if each.is_master)

@@ -1,5 +1,6 @@
 """Identity of a log: made by a master, adopted by a slave, replaced with a lost log."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,22 @@ def test_log_identity_of_a_copy_without_one_is_not_made_with_a_controller(
     again = MessageStore(kit.config, clock=kit.clock, files=kit.files)
     again.open(has_controller=has_controller)
     assert bool(again.log_identity) is not has_controller
+
+
+@pytest.mark.parametrize("has_controller", [True, False])
+def test_log_identity_of_an_elected_replica_without_messages_stays_with_a_controller(
+    has_controller: bool,
+) -> None:
+    """A second identity would separate the first master, whose messages no replica has."""
+    kit = Kit(broker_role="SLAVE")
+    store = kit.open()
+    store.adopt_log_identity("a1")
+    store.close()
+    elected = MessageStore(
+        replace(kit.config, broker_role="SYNC_MASTER"), clock=kit.clock, files=kit.files
+    )
+    elected.open(has_controller=has_controller)
+    assert (elected.log_identity == "a1") is has_controller
 
 
 def test_log_identity_without_space_leaves_store_usable() -> None:
