@@ -8,21 +8,22 @@ Source: GetSyncStateSetSubCommand (5.4.0).
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final
 
 from rocketpy.admin.replication import MASTER_ID, replicas
 from rocketpy.admin.results import GroupReplica, GroupStatus, ReplicaStatus
 from rocketpy.admin.servers import Servers
 from rocketpy.errors import RocketPyError
-from rocketpy.proto.bodies.controller import BrokerReplicasInfo, ReplicasInfo
+from rocketpy.proto.bodies.controller import (
+    RUNTIME_CONTROLLERS,
+    RUNTIME_LEASE_MS,
+    RUNTIME_MIN_IN_SYNC,
+    BrokerReplicasInfo,
+    ReplicasInfo,
+)
 from rocketpy.proto.bodies.topic import KVTable
 from rocketpy.proto.headers.controller import GetMetaDataResponseHeader
 from rocketpy.proto.wire import fastjson
 from rocketpy.proto.wire.codes import RequestCode
-
-CONTROLLERS: Final = "rocketpyControllers"
-MIN_IN_SYNC: Final = "rocketpyMinInSyncReplicas"
-LEASE_MS: Final = "rocketpyLeaseMs"
 
 
 async def group_statuses(servers: Servers, cluster: str = "") -> list[GroupStatus]:
@@ -64,10 +65,11 @@ async def _status(
         replicas=[_registered(each) for each in rows],
         warnings=[] if master else ["no master is registered"],
     )
-    controllers = next((each[CONTROLLERS] for each in own if each.get(CONTROLLERS)), "")
+    named = (each.get(RUNTIME_CONTROLLERS, "") for each in own)
+    controllers = next(filter(None, named), "")
     if not controllers:
         return status
-    lease = tables.get(master, {}).get(LEASE_MS)
+    lease = tables.get(master, {}).get(RUNTIME_LEASE_MS)
     status = replace(status, lease_ms=None if lease is None else _number(lease))
     try:
         leader, info = await _ask_controllers(servers, controllers.split(";"), name)
@@ -76,7 +78,7 @@ async def _status(
     if info is None:
         reason = f"{leader} does not know the group" if leader else "no controller leads"
         return replace(status, controller=leader, warnings=[*status.warnings, reason])
-    minimum = max(_number(each.get(MIN_IN_SYNC)) for each in own)
+    minimum = max(_number(each.get(RUNTIME_MIN_IN_SYNC)) for each in own)
     found = _replicas(info, rows)
     return replace(
         status,

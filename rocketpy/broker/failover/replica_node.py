@@ -29,6 +29,11 @@ from rocketpy.broker.failover.node_state import Assignment, MasterInfo, NodeRole
 from rocketpy.broker.failover.requests import add_node_requests
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.errors import RocketPyError, StoreError
+from rocketpy.proto.bodies.controller import (
+    RUNTIME_CONTROLLERS,
+    RUNTIME_LEASE_MS,
+    RUNTIME_MIN_IN_SYNC,
+)
 from rocketpy.proto.replication.epochs import Epochs, epochs_before, with_epoch
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.network.network import Network
@@ -508,12 +513,12 @@ class ReplicaNode:
     def _runtime_info(self) -> dict[str, str]:
         settings, mastership = self._settings, self._mastership
         info = {
-            "rocketpyControllers": ";".join(settings.failover.controller_addresses),
-            "rocketpyMinInSyncReplicas": str(settings.replication.config.min_in_sync_replicas),
+            RUNTIME_CONTROLLERS: ";".join(settings.failover.controller_addresses),
+            RUNTIME_MIN_IN_SYNC: str(settings.replication.config.min_in_sync_replicas),
         }
         lease_ms = None if mastership is None else mastership.lease_ms
         if lease_ms is not None:
-            info["rocketpyLeaseMs"] = str(lease_ms)
+            info[RUNTIME_LEASE_MS] = str(lease_ms)
         return info
 
     def _read_epochs(self) -> Epochs:

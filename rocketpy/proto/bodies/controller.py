@@ -1,14 +1,24 @@
 """Bodies of the controller's requests.
 
+Also the names of what a replica adds to its runtime information (28), for the tools (ours).
+
 Source: SyncStateSet, BrokerReplicasInfo, ElectMasterResponseBody, EpochEntryCache of 5.4.0.
 """
 
 from dataclasses import field
+from typing import Final
 
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.bodies.route import BrokerMemberGroup
 from rocketpy.proto.wire import fastjson
 from rocketpy.proto.wire.json_body import Body, body
+
+RUNTIME_CONTROLLERS: Final = "rocketpyControllers"
+"""Addresses of the controllers, with `;` between them."""
+RUNTIME_MIN_IN_SYNC: Final = "rocketpyMinInSyncReplicas"
+"""Smallest sync-state set with which sends are accepted."""
+RUNTIME_LEASE_MS: Final = "rocketpyLeaseMs"
+"""Time until the master's lease ends."""
 
 
 @body
