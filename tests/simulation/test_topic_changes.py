@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import pytest
@@ -126,6 +127,13 @@ def test_messages_for_a_deleted_topic_hold_up_no_other() -> None:
     assert seen == Counter(wanted)
 
 
+def _store_in(seen: list[bytes]) -> Callable[[ReceivedMessage], Awaitable[None]]:
+    async def handle(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+
+    return handle
+
+
 def _delete(cluster: SimCluster, topic: str) -> None:
     parts = cluster.brokers[0].broker.parts
     parts.topics.delete(topic)
@@ -139,14 +147,11 @@ def test_topic_made_again_under_running_consumer_is_read_from_its_first_message(
         cluster.create_topic("t", 1)
         seen: list[bytes] = []
 
-        async def handle(message: ReceivedMessage) -> None:
-            seen.append(message.body)
-
         async with cluster.client() as client:
             producer = client.producer()
             options: dict[str, Any] = {} if kind == "push" else {kind: True}
             await client.consumer(
-                "t", group="g", handler=handle, start="earliest", **options
+                "t", group="g", handler=_store_in(seen), start="earliest", **options
             ).start()
             for number in range(3):
                 await producer.send("t", b"old%d" % number)
@@ -171,12 +176,9 @@ def test_topic_that_was_missing_for_a_moment_is_not_read_again() -> None:
         cluster.create_topic("t", 1)
         seen: list[bytes] = []
 
-        async def handle(message: ReceivedMessage) -> None:
-            seen.append(message.body)
-
         async with cluster.client() as client:
             producer = client.producer()
-            await client.consumer("t", group="g", handler=handle, start="earliest").start()
+            await client.consumer("t", group="g", handler=_store_in(seen), start="earliest").start()
             for number in range(3):
                 await producer.send("t", b"%d" % number)
             await asyncio.sleep(10)

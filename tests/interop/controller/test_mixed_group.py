@@ -2,6 +2,8 @@
 
 import asyncio
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -129,6 +131,26 @@ def bodies_of(name: str, count: int = 20) -> list[bytes]:
     return [b"%s %d" % (name.encode(), number) for number in range(count)]
 
 
+@asynccontextmanager
+async def mixed(
+    directory: Path, first: str, apache: ApacheController | None = None
+) -> AsyncIterator[tuple[Mixed, Broker, Broker, list[bytes]]]:
+    """Start a group with equal logs; yield it, the master, the other one, and what was sent."""
+    world = Mixed(directory, apache)
+    pair: tuple[Broker, Broker] = world.ours, world.apache
+    one, two = pair if first == "ours" else pair[::-1]
+    try:
+        for daemon in world.daemons.values():
+            await asyncio.to_thread(daemon.start)
+        await world.start(one, two)
+        sent = bodies_of("both")
+        await send(world, sent)
+        await world.until_equal()
+        yield world, one, two, sent
+    finally:
+        await world.end()
+
+
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     require_peer()
@@ -144,17 +166,8 @@ async def test_killed_master_is_replaced_by_the_other_kind_and_returns(
     if controller == "controller of apache":
         apache = ApacheController(directory / "controller-of-apache")
         await asyncio.to_thread(apache.start)
-    world = Mixed(directory, apache)
-    one: Broker = world.ours if first == "ours" else world.apache
-    two: Broker = world.apache if first == "ours" else world.ours
-    try:
-        for daemon in world.daemons.values():
-            await asyncio.to_thread(daemon.start)
-        await world.start(one, two)
-        sent = bodies_of("both")
-        await send(world, sent)
-        await world.until_equal()
-
+    async with mixed(directory, first, apache) as (world, one, two, both):
+        sent = [*both]
         one.kill()
         await world.until_set(2, 2)
         alone = bodies_of("without the first")
@@ -178,25 +191,14 @@ async def test_killed_master_is_replaced_by_the_other_kind_and_returns(
         await world.until_set(1, 1, 2)
         await send(world, [b"last"])
         await world.until_equal()
-    finally:
-        await world.end()
 
 
 @pytest.mark.parametrize("first", ["ours", "apache"])
 async def test_returning_master_cuts_off_what_the_other_kind_does_not_have(
     directory: Path, first: str
 ) -> None:
-    world = Mixed(directory)
-    one: Broker = world.ours if first == "ours" else world.apache
-    two: Broker = world.apache if first == "ours" else world.ours
-    try:
-        for daemon in world.daemons.values():
-            await asyncio.to_thread(daemon.start)
-        await world.start(one, two)
-        sent = bodies_of("both")
-        await send(world, sent)
-        await world.until_equal()
-
+    async with mixed(directory, first) as (world, one, two, both):
+        sent = [*both]
         # The controller keeps the set: only the second one has a right to be elected then.
         world.daemons["controller"].signal(signal.SIGKILL)
         two.kill()
@@ -220,5 +222,3 @@ async def test_returning_master_cuts_off_what_the_other_kind_does_not_have(
         stored = await world.read(two)
         assert set(sent) <= set(stored)
         assert not set(lost) & set(stored)
-    finally:
-        await world.end()
