@@ -5,7 +5,7 @@ Source: ControllerManager, ControllerRequestProcessor (5.4.0)
 
 import random
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -31,6 +31,7 @@ from rocketpy.controller.processor.registration import RegistrationProcessor
 from rocketpy.controller.role_notifier import RoleNotifier
 from rocketpy.controller.state_log import LocalStateLog
 from rocketpy.errors import ClosedError
+from rocketpy.proto.headers.controller import STATE_FIELD
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.client import RemotingClient
@@ -164,7 +165,13 @@ class Controller:
         registration = RegistrationProcessor(context)
         elections = ElectionProcessor(context)
         heartbeats = HeartbeatProcessor(context)
-        metadata = MetadataProcessor(self.settings, self._itself, self._leader)
+        metadata = MetadataProcessor(
+            self.settings,
+            self._itself,
+            self._leader,
+            lambda: context.store.state_id,
+            is_shared=self._shared_log is not None,
+        )
         config = ConfigProcessor(self.settings)
         code = RequestCode
         for each, processor in {
@@ -192,13 +199,28 @@ class Controller:
 
         def process(channel: Channel, request: RemotingCommand) -> Response:
             if self._shared_log is None or self._shared_log.is_leader:
-                return processor(channel, request)
+                return self._with_state_id(processor(channel, request))
             leader = self._shared_log.leader
             where = "there is none now" if leader is None else f"it is {leader.address}"
             remark = f"this controller is not the leader: {where}"
             return make_response(request, ResponseCode.CONTROLLER_NOT_LEADER, remark)
 
-        return process if self._shared_log is not None else processor
+        return process
+
+    def _with_state_id(self, response: Response) -> Response:
+        """Add the id of the state to an answer, present or future."""
+        state_id = self._context.store.state_id
+        if isinstance(response, RemotingCommand) and state_id:
+            response.ext_fields[STATE_FIELD] = state_id
+        if not isinstance(response, Awaitable):
+            return response
+
+        async def answer() -> RemotingCommand | bytes | None:
+            found = await response
+            self._with_state_id(found)
+            return found
+
+        return answer()
 
     def _leader(self) -> Peer | None:
         if self._shared_log is None:

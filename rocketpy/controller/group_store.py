@@ -32,6 +32,11 @@ class GroupStore:
         self._tasks: OrderedSet[asyncio.Task[Verdict]] = OrderedSet()
         self._listeners: list[Listener] = []
 
+    @property
+    def state_id(self) -> str:
+        """See `StateLog.state_id`."""
+        return self._log.state_id
+
     def add_listener(self, listener: Listener) -> None:
         """Call a listener with the events of each change, after they were applied."""
         self._listeners.append(listener)

@@ -10,12 +10,15 @@ at the end, which the next start removes. A record that is damaged although vali
 stops the start: what it acknowledged is lost, and an election without it could lose messages.
 
 A full file is replaced by one that begins with a snapshot: write beside, sync, rename, sync.
+
+`stateId` has a random id, made with a new log: brokers follow no controller with another one.
 """
 
 import asyncio
+import secrets
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -34,15 +37,27 @@ from rocketpy.store.files.store_files import FileLock, PlainFile, StoreFiles
 _logger = structlog.get_logger(__name__)
 
 LOG_NAME: Final = "controller.log"
+ID_NAME: Final = "stateId"
 FILE_BYTES: Final = 4 * 1024 * 1024
 _MAGIC: Final = b"RPC1"
 _HEADER: Final = struct.Struct(">4sIIQ")
 _SEQUENCE: Final = struct.Struct(">Q")
 _ALIGNMENT_BYTES: Final = 4_096
+_ID_BYTES: Final = 16
+
+
+def new_state_id() -> str:
+    """Return a random id of a state."""
+    return secrets.token_hex(_ID_BYTES)
 
 
 class StateLog(Protocol):
     """Durable log of events."""
+
+    @property
+    def state_id(self) -> str:
+        """Id of the state, made with it; empty before `load`, and if it cannot be stored."""
+        ...
 
     async def load(self) -> Sequence[AnyEvent]:
         """Take possession of the log, and return the events that lead to its state.
@@ -78,6 +93,11 @@ class LocalStateLog:
     def __init__(self, directory: Path, files: StoreFiles, *, file_bytes: int = FILE_BYTES) -> None:
         self._file = StateFile(directory, files, file_bytes=file_bytes)
 
+    @property
+    def state_id(self) -> str:
+        """See `StateLog.state_id`."""
+        return self._file.state_id
+
     async def load(self) -> Sequence[AnyEvent]:
         """See `StateLog.load`."""
         return await asyncio.to_thread(self._file.load)
@@ -98,9 +118,22 @@ class StateFile:
         directory: of the file; created if it does not exist.
         files: the file system.
         file_bytes: size of a new file, if its snapshot leaves half of that free.
+        new_id: returns a random id.
+
+    Attributes:
+        state_id: see `StateLog.state_id`.
     """
 
-    def __init__(self, directory: Path, files: StoreFiles, *, file_bytes: int = FILE_BYTES) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        files: StoreFiles,
+        *,
+        file_bytes: int = FILE_BYTES,
+        new_id: Callable[[], str] = new_state_id,
+    ) -> None:
+        self.state_id: str = ""
+        self._new_id = new_id
         self._directory = directory
         self._path = directory / LOG_NAME
         self._files = files
@@ -118,9 +151,12 @@ class StateFile:
         self._refuse_dledger()
         lock = self._files.lock(self._directory / "lock")
         try:
-            if self._files.exists(self._path):
+            has_log = self._files.exists(self._path)
+            if has_log:
                 self._open()
-            else:
+            # An empty log is another state: its brokers have other ids.
+            self.state_id = (self._read_id() if has_log else "") or self._make_id()
+            if not has_log:
                 self._replace(0)
         except BaseException:
             self._close_file()
@@ -238,6 +274,28 @@ class StateFile:
         self._file, self._size_bytes = file, size_bytes
         self._sequence += 1
         self._end = len(record)
+
+    def _read_id(self) -> str:
+        path = self._directory / ID_NAME
+        if not self._files.exists(path):
+            return ""
+        text = self._files.read_bytes(path).decode("ascii", "replace").strip()
+        if len(text) != 2 * _ID_BYTES or not text.isalnum():
+            raise StoreFormatError(f"{path} is damaged: restore it from a backup")
+        return text
+
+    def _make_id(self) -> str:
+        made, path = self._new_id(), self._directory / ID_NAME
+        beside = path.with_name(ID_NAME + ".tmp")
+        try:
+            self._files.write_bytes(beside, made.encode())
+            self._files.rename(beside, path)
+            self._files.sync_directories()
+        except ResourceShortError as error:
+            # A log of an earlier version: its brokers have followed it without one.
+            _logger.error("state id not written", path=str(path), error=str(error))  # noqa: TRY400
+            return ""
+        return made
 
     def _close_file(self) -> None:
         if self._file is not None:

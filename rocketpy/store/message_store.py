@@ -138,15 +138,11 @@ class MessageStore:
         # After recovery: until then the mark of the previous process must stay.
         self._files.write_bytes(self._root / "abort", mark.encode())
         self._identity.load()
-        # An empty log in place of a lost one is another log.
-        # With a controller, a log without identity was copied from a master that names none. An id
-        # that two of its replicas made would separate them.
+        # An empty log in place of a lost one is another log. With a controller, replicas agree on an
+        # identity before the first message, or have copied the log of a master without one.
         is_copy = has_controller and self.max_phy_offset > self.min_phy_offset
-        is_named = bool(self._identity.text) or is_copy
-        # Its replicas have agreed on the identity before the first message: a replaced first master
-        # must find it at the next one, which has no log yet, either.
-        is_other = started_empty or (not had_log and not has_controller)
-        if not self.config.is_slave and (not is_named or is_other):
+        is_other = started_empty or not (had_log or has_controller)
+        if not self.config.is_slave and (is_other or not (self._identity.text or is_copy)):
             self._identity.make()
         logger.info(
             "store opened: path=%s after_crash=%s min_phy_offset=%d max_phy_offset=%d records=%d",

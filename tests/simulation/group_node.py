@@ -110,10 +110,10 @@ class Machine:
 
 
 class ControllerMachine(Machine):
-    """Machine of the controller."""
+    """Machine of a controller."""
 
-    def __init__(self, world: Surroundings) -> None:
-        super().__init__(world, CONTROLLER_HOST)
+    def __init__(self, world: Surroundings, host: str = CONTROLLER_HOST) -> None:
+        super().__init__(world, host)
         self.controller: Controller | None = None
 
     async def start(self) -> None:

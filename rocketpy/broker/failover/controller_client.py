@@ -10,10 +10,12 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from rocketpy.broker.failover.known_controller import ControllerMark, KnownController
 from rocketpy.broker.failover.node_state import MasterInfo
-from rocketpy.errors import BrokerError, RocketPyError
+from rocketpy.errors import BrokerError, ConfigError, RocketPyError
 from rocketpy.proto.bodies.controller import BrokerReplicasInfo, ReplicasInfo, SyncStateSet
 from rocketpy.proto.headers.controller import (
+    STATE_FIELD,
     AlterSyncStateSetRequestHeader,
     AlterSyncStateSetResponseHeader,
     ApplyBrokerIdRequestHeader,
@@ -36,6 +38,10 @@ from rocketpy.remoting.client import RemotingClient
 _log = structlog.get_logger(__name__)
 
 _CALL_MS: Final = 3_000
+_JOINING: Final = frozenset(
+    {RequestCode.CONTROLLER_APPLY_BROKER_ID, RequestCode.CONTROLLER_REGISTER_BROKER}
+)
+"""Requests after whose success the replica belongs to the controller's state."""
 _SET_REFUSALS: Final = frozenset(
     {
         ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
@@ -107,12 +113,20 @@ class ControllerClient:
         addresses: addresses of the controllers.
         cluster: name of the cluster.
         name: name of the broker group.
+        known: state of the controllers that the replica belongs to.
     """
 
     def __init__(
-        self, client: RemotingClient, addresses: Sequence[str], *, cluster: str, name: str
+        self,
+        client: RemotingClient,
+        addresses: Sequence[str],
+        *,
+        cluster: str,
+        name: str,
+        known: KnownController,
     ) -> None:
         self._client = client
+        self._known = known
         self._addresses = tuple(addresses)
         self._cluster = cluster
         self._name = name
@@ -269,8 +283,10 @@ class ControllerClient:
             heartbeat_timeout_mills=status.timeout_ms,
             election_priority=status.priority,
             rocketpy_needs_all=status.needs_all,
+            rocketpy_state=self._known.state_id or None,
         )
         fields = header.to_ext()
+        states: set[str] = set()
 
         async def send(address: str) -> HeartbeatAnswer:
             request = make_request(RequestCode.BROKER_HEARTBEAT, dict(fields))
@@ -282,11 +298,17 @@ class ControllerClient:
             if response.code != ResponseCode.SUCCESS:
                 return HeartbeatAnswer()
             found = ControllerHeartbeatResponseHeader.from_ext(response.ext_fields)
-            if found.master_epoch is None:
+            state_id = response.ext_fields.get(STATE_FIELD, "")
+            if found.master_epoch is None or self._known.is_other(address, state_id):
                 return HeartbeatAnswer()
+            states.add(state_id)
             return HeartbeatAnswer(_group(found, response.body), found.lease_ms)
 
         answers = await asyncio.gather(*(send(each) for each in self._addresses))
+        if len(states) > 1:
+            # Without a known state, of a replica from an earlier version: none is chosen by chance.
+            return HeartbeatAnswer()
+        self._known.remember(next(iter(states), ""))
         return next((each for each in answers if each.info is not None), HeartbeatAnswer())
 
     # -- the leader --------------------------------------------------------------------------
@@ -313,31 +335,46 @@ class ControllerClient:
                 self._leader = ""
                 if not is_last:
                     continue
+            elif self._known.is_other(leader, state_id := response.ext_fields.get(STATE_FIELD, "")):
+                # Another controller has got this address.
+                self._leader = ""
+                raise ConfigError(f"{leader} has another state", key="controllerAddr")
             elif response.code in {ResponseCode.SUCCESS, *allowed}:
+                if code in _JOINING and response.code == ResponseCode.SUCCESS:
+                    self._known.remember(state_id)
                 return response
             raise BrokerError.from_code(response.code, response.remark)
         raise AssertionError("unreachable")
 
     async def _find_leader(self) -> str:
-        async def ask(address: str) -> str:
+        async def ask(address: str) -> GetMetaDataResponseHeader:
             request = make_request(RequestCode.CONTROLLER_GET_METADATA_INFO)
             response = await self._client.invoke(address, request, _CALL_MS)
             if response.code != ResponseCode.SUCCESS:
                 raise BrokerError.from_code(response.code, response.remark)
-            found = GetMetaDataResponseHeader.from_ext(response.ext_fields)
-            return address if found.is_leader else found.controller_leader_address or ""
+            return GetMetaDataResponseHeader.from_ext(response.ext_fields)
 
         answers = await asyncio.gather(*map(ask, self._addresses), return_exceptions=True)
-        failed: list[BaseException] = []
-        for answer in answers:
+        failed: dict[str, BaseException] = {}
+        found: dict[str, GetMetaDataResponseHeader] = {}
+        for address, answer in zip(self._addresses, answers, strict=True):
             if isinstance(answer, BaseException):
-                failed.append(answer)
-            elif answer:
-                self._leader = answer
-                return answer
-        if failed:
-            raise failed[0]
+                failed[address] = answer
+            else:
+                found[address] = answer
+        followed = self._known.followed({each: _mark(found[each]) for each in found}, failed)
+        for address, answer in found.items():
+            leader = address if answer.is_leader else answer.controller_leader_address
+            if leader and address in followed:
+                self._leader = leader
+                return leader
+        for error in failed.values():
+            raise error
         raise BrokerError.from_code(ResponseCode.CONTROLLER_NOT_LEADER, "no controller leads")
+
+
+def _mark(header: GetMetaDataResponseHeader) -> ControllerMark:
+    return ControllerMark(header.rocketpy_state or "", bool(header.rocketpy_is_shared))
 
 
 def _group(

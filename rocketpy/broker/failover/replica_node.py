@@ -22,18 +22,14 @@ from rocketpy.broker.clients.expected_members import EXPECTED_MS
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.cluster.membership import Membership
 from rocketpy.broker.failover.controller_client import ControllerClient, GroupInfo, ReplicaStatus
+from rocketpy.broker.failover.known_controller import KnownController
 from rocketpy.broker.failover.log_cut import cut_log, finish_log_cut
 from rocketpy.broker.failover.mastership import Mastership
 from rocketpy.broker.failover.node_settings import NodeSettings
 from rocketpy.broker.failover.node_state import Assignment, MasterInfo, NodeRole, NodeState
-from rocketpy.broker.failover.requests import add_node_requests
+from rocketpy.broker.failover.requests import add_node_requests, runtime_info
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.errors import RocketPyError, StoreError
-from rocketpy.proto.bodies.controller import (
-    RUNTIME_CONTROLLERS,
-    RUNTIME_LEASE_MS,
-    RUNTIME_MIN_IN_SYNC,
-)
 from rocketpy.proto.replication.epochs import Epochs, epochs_before, with_epoch
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.network.network import Network
@@ -115,11 +111,13 @@ class ReplicaNode:
         self._remoting = RemotingClient(
             settings.client, clock=self._clock, rng=self._rng, network=network
         )
+        self._known = KnownController(self._root, self._files)
         self._client = ControllerClient(
             self._remoting,
             settings.failover.controller_addresses,
             cluster=settings.broker.broker_cluster_name,
             name=settings.broker.broker_name,
+            known=self._known,
         )
         self._epochs = EpochFile(self._root, self._files)
         self._id = 0
@@ -180,6 +178,8 @@ class ReplicaNode:
     def not_ready(self) -> list[NotReady]:
         """Return why clients are not served; empty if they are."""
         broker = self.broker
+        if broker is None and self._known.problem:
+            return [NotReady("other_controller", self._known.problem)]
         if broker is None:
             return [NotReady("waiting_for_master", "no controller has named a master yet")]
         return broker.not_ready()
@@ -282,6 +282,7 @@ class ReplicaNode:
                 f"{broker.broker_name} of {broker.broker_cluster_name}"
             )
         self._set_id(found.broker_id)
+        self._known.load()
 
     def _set_id(self, broker_id: int) -> None:
         self._id = broker_id
@@ -511,15 +512,9 @@ class ReplicaNode:
         add_node_requests(table, self)
 
     def _runtime_info(self) -> dict[str, str]:
-        settings, mastership = self._settings, self._mastership
-        info = {
-            RUNTIME_CONTROLLERS: ";".join(settings.failover.controller_addresses),
-            RUNTIME_MIN_IN_SYNC: str(settings.replication.config.min_in_sync_replicas),
-        }
+        config, mastership = self._settings.replication.config, self._mastership
         lease_ms = None if mastership is None else mastership.lease_ms
-        if lease_ms is not None:
-            info[RUNTIME_LEASE_MS] = str(lease_ms)
-        return info
+        return runtime_info(self._settings.failover, config.min_in_sync_replicas, lease_ms)
 
     def _read_epochs(self) -> Epochs:
         return self._epochs.epochs

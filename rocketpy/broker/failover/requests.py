@@ -1,4 +1,4 @@
-"""Requests about fail-over that a replica answers: 1007, and 1008 of the controller.
+"""Requests about fail-over that a replica answers: 1007, 1008 of the controller, a part of 28.
 
 Source: AdminBrokerProcessor.getBrokerEpochCache, notifyBrokerRoleChanged (5.4.0)
 """
@@ -6,8 +6,15 @@ Source: AdminBrokerProcessor.getBrokerEpochCache, notifyBrokerRoleChanged (5.4.0
 from typing import Protocol
 
 from rocketpy.broker.broker import Broker
+from rocketpy.broker.failover.config import FailoverConfig
 from rocketpy.broker.request_table import RequestTable
-from rocketpy.proto.bodies.controller import EpochEntry, EpochEntryCache
+from rocketpy.proto.bodies.controller import (
+    RUNTIME_CONTROLLERS,
+    RUNTIME_LEASE_MS,
+    RUNTIME_MIN_IN_SYNC,
+    EpochEntry,
+    EpochEntryCache,
+)
 from rocketpy.proto.headers.controller import NotifyBrokerRoleChangedRequestHeader
 from rocketpy.proto.replication.epochs import Epochs
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
@@ -57,6 +64,23 @@ def add_node_requests(table: RequestTable, node: Node) -> None:
     # Without a controller it is refused.
     table.replace([RequestCode.GET_BROKER_EPOCH_CACHE], lambda _refusing: epoch_cache)
     table.add("adminBroker", {RequestCode.NOTIFY_BROKER_ROLE_CHANGED: role_changed})
+
+
+def runtime_info(config: FailoverConfig, min_in_sync: int, lease_ms: int | None) -> dict[str, str]:
+    """Return what a replica adds to the runtime information (28) for tools.
+
+    Args:
+        config: settings of fail-over.
+        min_in_sync: smallest sync-state set with which sends are accepted.
+        lease_ms: time until the lease ends; None where there is none.
+    """
+    info = {
+        RUNTIME_CONTROLLERS: ";".join(config.controller_addresses),
+        RUNTIME_MIN_IN_SYNC: str(min_in_sync),
+    }
+    if lease_ms is not None:
+        info[RUNTIME_LEASE_MS] = str(lease_ms)
+    return info
 
 
 def _epochs(node: Node) -> EpochEntryCache:

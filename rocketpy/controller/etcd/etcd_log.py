@@ -1,9 +1,10 @@
 """State and leadership of a group of controllers in etcd.
 
 Keys are below `/rocketpy/controller/<controllerDLegerGroup>/`: `leader` has the address of the
-leader and belongs to an etcd lease; `groups/<name>` has the state of a group. A leader writes
-with a transaction that compares the creation revision of `leader`, so that one that has lost its
-leadership stores nothing, although it may still believe in itself.
+leader and belongs to an etcd lease; `groups/<name>` has the state of a group; `stateId` has the id
+of the whole state. A leader writes with a transaction that compares the creation revision of
+`leader`, so that one that has lost its leadership stores nothing, although it may still believe in
+itself.
 
 A leader that gets no answer to a write cannot know whether it was stored. It gives its leadership
 up, and the next leader (perhaps itself) reads what is stored.
@@ -19,6 +20,7 @@ from rocketpy.controller.config import Peer
 from rocketpy.controller.etcd.client import Etcd, EtcdError, Json, decoded, encoded
 from rocketpy.controller.events import AnyEvent, GroupStored, decode_events, encode_events
 from rocketpy.controller.replica_groups import ReplicaGroups
+from rocketpy.controller.state_log import new_state_id
 from rocketpy.errors import StoreFormatError, StoreReadOnlyError
 from rocketpy.runtime.clock import Clock
 
@@ -38,18 +40,31 @@ class EtcdStateLog:
         group: name of the controller group.
         itself: returns id and address of this controller.
         clock: monotonic time.
+        new_id: returns a random id of the state.
 
     Attributes:
         leader: the leader at the last look; None if there was none.
+        state_id: see `StateLog.state_id`.
     """
 
-    def __init__(self, etcd: Etcd, group: str, itself: Callable[[], Peer], clock: Clock) -> None:
+    def __init__(
+        self,
+        etcd: Etcd,
+        group: str,
+        itself: Callable[[], Peer],
+        clock: Clock,
+        *,
+        new_id: Callable[[], str] = new_state_id,
+    ) -> None:
         self.leader: Peer | None = None
+        self.state_id: str = ""
+        self._new_id = new_id
         self._etcd = etcd
         self._itself = itself
         self._clock = clock
         root = f"/rocketpy/controller/{group}/"
         self._leader_key = encoded(root + "leader")
+        self._id_key = encoded(root + "stateId")
         self._groups_root = root + "groups/"
         self._lease = ""
         self._revision = ""
@@ -148,6 +163,7 @@ class EtcdStateLog:
         events = [_group_in(each) for each in answer.get("kvs", ())]
         self._groups = ReplicaGroups()
         self._groups.apply(events)
+        self.state_id = await self._read_or_make_id()
         if not self._holds_key:
             raise EtcdError("the leadership has ended while the state was read")
         self._is_loaded = True
@@ -181,16 +197,26 @@ class EtcdStateLog:
         await self.resign()
         await self._etcd.close()
 
+    async def _read_or_make_id(self) -> str:
+        made = self._new_id()
+        request = {
+            "compare": [self._created(self._revision), _created(self._id_key, "0")],
+            "success": [{"requestPut": {"key": self._id_key, "value": encoded(made)}}],
+            "failure": [{"requestRange": {"key": self._id_key}}],
+        }
+        answer = await self._etcd.call("kv/txn", request)
+        if answer.get("succeeded"):
+            return made
+        entries = _read_entries(answer)
+        if not entries:
+            raise EtcdError("the leadership has ended while the state was read")
+        return decoded(entries[0]["value"]).decode("ascii", "replace")
+
     def _extend(self, sent_ms: int) -> None:
         self._valid_until_ms = sent_ms + int(LEADER_TTL_S * 1_000 * _OWN_SHARE)
 
     def _created(self, revision: str) -> Json:
-        return {
-            "key": self._leader_key,
-            "target": "CREATE",
-            "result": "EQUAL",
-            "createRevision": revision,
-        }
+        return _created(self._leader_key, revision)
 
     def _operation(self, name: str, changed: ReplicaGroups) -> Json:
         key = encoded(self._groups_root + name)
@@ -210,11 +236,21 @@ def _group_in(entry: Json) -> GroupStored:
     return event
 
 
+def _created(key: str, revision: str) -> Json:
+    return {"key": key, "target": "CREATE", "result": "EQUAL", "createRevision": revision}
+
+
 def _leader_in(answer: Json) -> Peer | None:
     """Return the leader that a transaction has read."""
+    return _peer_of(_read_entries(answer))
+
+
+def _read_entries(answer: Json) -> Sequence[Json] | None:
+    """Return what a transaction has read."""
     for each in answer.get("responses", ()):
         found: Any = each.get("response_range") or each.get("responseRange") or {}
-        return _peer_of(found.get("kvs"))
+        entries: Sequence[Json] | None = found.get("kvs")
+        return entries
     return None
 
 

@@ -43,6 +43,15 @@ class HeartbeatProcessor:
         replica = None if group is None else group.replicas.get(header.broker_id or 0)
         if group is None or replica is None or header.broker_id is None:
             return make_response(request)
+        if header.rocketpy_state not in {None, context.store.state_id}:
+            _logger.warning(
+                "heartbeat ignored, its broker belongs to another controller's state: "
+                "check controllerAddr",
+                broker=group.name,
+                id=header.broker_id,
+                address=header.broker_addr[:100],
+            )
+            return make_response(request)
         if replica.address != header.broker_addr:
             # A broker registers its address before its first heartbeat, so this is another one.
             _logger.warning(

@@ -7,10 +7,13 @@ Source: the header classes of the same names, 5.4.0.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rocketpy.proto.headers.base import Header, Int32, Int64, header
 from rocketpy.proto.headers.namesrv import BrokerHeartbeatRequestHeader
+
+STATE_FIELD: Final = "rocketpyState"
+"""Field of all answers of a leader: id of its state (ours)."""
 
 
 @header
@@ -111,6 +114,8 @@ class GetMetaDataResponseHeader(Header):
 
     Attributes:
         peers: `n0:host:port;` for each controller.
+        rocketpy_state: id of the controller's state (ours).
+        rocketpy_is_shared: whether several controllers have it (ours).
     """
 
     group: str | None = None
@@ -118,6 +123,8 @@ class GetMetaDataResponseHeader(Header):
     controller_leader_address: str | None = None
     is_leader: bool = False
     peers: str | None = None
+    rocketpy_state: str | None = None
+    rocketpy_is_shared: bool | None = None
 
 
 @header
@@ -197,9 +204,11 @@ class ControllerHeartbeatRequestHeader(BrokerHeartbeatRequestHeader):
 
     Attributes:
         rocketpy_needs_all: whether this master acknowledges what all of the sync-state set has.
+        rocketpy_state: id of the controller's state that the broker belongs to.
     """
 
     rocketpy_needs_all: bool | None = None
+    rocketpy_state: str | None = None
 
 
 @header

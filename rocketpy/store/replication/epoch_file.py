@@ -1,6 +1,6 @@
-"""Files of a replica in a group with a controller: the epoch list, and its broker id.
+"""Files of a replica in a group with a controller: epoch list, broker id, state of the controller.
 
-Both have Apache's names and contents, in the store directory.
+The first two have Apache's names and contents, in the store directory; the third is ours.
 
 Source: EpochFileCache, BrokerMetadata (5.4.0).
 """
@@ -17,8 +17,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 EPOCH_FILE: Final = "epochFileCheckpoint"
 IDENTITY_FILE: Final = "brokerIdentity"
+STATE_FILE: Final = "controllerState"
 _BACKUP: Final = ".bak"
 _TEMPORARY: Final = "-temp"
+_MOST_ID_BYTES: Final = 128
 
 
 class EpochFile:
@@ -109,6 +111,32 @@ def write_identity(root: Path, files: StoreFiles, identity: BrokerIdentityFile) 
     files.make_directories(root)
     text = f"{identity.cluster}#{identity.name}#{identity.broker_id}"
     _replace(files, root / IDENTITY_FILE, text.encode())
+
+
+def read_state_id(root: Path, files: StoreFiles) -> str:
+    """Return the id of the controller's state that a replica belongs to; empty without one.
+
+    Raises:
+        StoreFormatError: the file is damaged.
+    """
+    path = root / STATE_FILE
+    if not files.exists(path):
+        return ""
+    text = files.read_bytes(path)[:_MOST_ID_BYTES].decode("ascii", "replace").strip()
+    if not (text.isascii() and text.isalnum()):
+        raise StoreFormatError(f"{path} is not the id of a state: remove it to take the next one")
+    return text
+
+
+def write_state_id(root: Path, files: StoreFiles, state_id: str) -> None:
+    """Write the id of the controller's state that a replica belongs to, durably.
+
+    Raises:
+        DiskFullError: no space.
+        OSError: the disk failed.
+    """
+    files.make_directories(root)
+    _replace(files, root / STATE_FILE, state_id.encode())
 
 
 def _replace(files: StoreFiles, path: Path, content: bytes) -> None:

@@ -18,6 +18,8 @@ INTERVAL_MS = 5_000
 class MemoryLog:
     """Log in memory, which a test can make fail."""
 
+    state_id = ""
+
     def __init__(self) -> None:
         self.error: Exception | None = None
 

@@ -15,6 +15,8 @@ from tests.unit.controller.group_kit import NAME, applied
 class GatedLog:
     """Log whose appends end when a test says so."""
 
+    state_id = ""
+
     def __init__(self) -> None:
         self.stored: list[AnyEvent] = []
         self.gate = asyncio.Event()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketpy.controller.events import AnyEvent, GroupStored, MasterElected, SetAltered
-from rocketpy.controller.state_log import LOG_NAME, LocalStateLog, StateFile
+from rocketpy.controller.state_log import ID_NAME, LOG_NAME, LocalStateLog, StateFile
 from rocketpy.errors import (
     DiskFullError,
     StoreFormatError,
@@ -61,6 +61,39 @@ def test_appended_events_are_loaded() -> None:
     write_all(files)
     assert read(files) == state_after(len(STEPS))
     assert files.open_files == 0
+
+
+def test_state_id_is_made_with_a_new_log_and_stays() -> None:
+    files = SimFiles()
+    first = opened(files)
+    first.close()
+    again = opened(files)
+    again.close()
+    assert len(first.state_id) == 32
+    assert again.state_id == first.state_id
+    files.remove(PATH)
+    lost = opened(files)
+    assert lost.state_id not in {"", first.state_id}
+
+
+def test_state_id_of_a_log_of_an_earlier_version_is_made_once() -> None:
+    files = SimFiles()
+    write_all(files)
+    files.remove(HOME / ID_NAME)
+    made = opened(files)
+    made.close()
+    again = opened(files)
+    again.close()
+    assert again.state_id == made.state_id != ""
+    assert read(files) == state_after(len(STEPS))
+
+
+def test_state_id_that_is_damaged_stops_the_start() -> None:
+    files = SimFiles()
+    write_all(files)
+    files.write_bytes(HOME / ID_NAME, b"?")
+    with pytest.raises(StoreFormatError, match="stateId is damaged"):
+        opened(files)
 
 
 async def test_local_log_on_a_real_disk(tmp_path: Path) -> None:

@@ -1,21 +1,28 @@
 """Calls of a replica to its controller."""
 
 import asyncio
+from pathlib import Path
 from typing import cast
 
 import pytest
 
-from rocketpy.broker.failover.controller_client import ControllerClient
-from rocketpy.errors import BrokerError
+from rocketpy.broker.failover.controller_client import ControllerClient, ReplicaStatus
+from rocketpy.broker.failover.known_controller import KnownController
+from rocketpy.errors import BrokerError, ConfigError
 from rocketpy.proto.bodies.controller import (
     BrokerReplicasInfo,
     ReplicaIdentity,
     ReplicasInfo,
 )
-from rocketpy.proto.headers.controller import GetMetaDataResponseHeader
+from rocketpy.proto.headers.controller import (
+    STATE_FIELD,
+    ControllerHeartbeatResponseHeader,
+    GetMetaDataResponseHeader,
+)
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.client import RemotingClient
+from rocketpy.testing.sim_files import SimFiles
 
 
 class FakeRemoting:
@@ -34,7 +41,8 @@ class FakeRemoting:
 
 def client(code: ResponseCode, body: bytes = b"") -> ControllerClient:
     remoting = cast("RemotingClient", FakeRemoting(code, body))
-    return ControllerClient(remoting, ["c:1"], cluster="c", name="b")
+    known = KnownController(Path("/store"), SimFiles())
+    return ControllerClient(remoting, ["c:1"], cluster="c", name="b", known=known)
 
 
 def test_set_that_a_rule_refuses_is_known_not_to_be_stored() -> None:
@@ -60,3 +68,65 @@ def test_ids_of_a_group_are_those_in_the_set_and_outside_it() -> None:
     assert asyncio.run(client(ResponseCode.SUCCESS, body).replica_ids()) == {1, 3}
     nothing = BrokerReplicasInfo().encode()
     assert asyncio.run(client(ResponseCode.SUCCESS, nothing).replica_ids()) == frozenset()
+
+
+class TwoStates:
+    """Controllers that both lead, with different states, and know the group."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.states = {"a:1": "1" * 32, "b:1": "2" * 32}
+
+    async def invoke(self, address: str, request: RemotingCommand, _ms: int) -> RemotingCommand:
+        state = self.states[address]
+        if request.code == RequestCode.CONTROLLER_GET_METADATA_INFO:
+            leads = GetMetaDataResponseHeader(is_leader=True, rocketpy_state=state)
+            return make_response(request, ext_fields=leads.to_ext())
+        self.asked.append(address)
+        header = ControllerHeartbeatResponseHeader(
+            master_broker_id=1, master_address=address, master_epoch=9
+        )
+        fields = {**header.to_ext(), STATE_FIELD: state}
+        return make_response(request, ext_fields=fields)
+
+
+STATUS = ReplicaStatus(
+    address="r:1", epoch=1, end=0, confirmed=0, timeout_ms=1, priority=1, needs_all=True
+)
+
+
+def client_of(world: TwoStates, state: str = "") -> ControllerClient:
+    known = KnownController(Path("/store"), SimFiles())
+    known.remember(state)
+    remoting = cast("RemotingClient", world)
+    return ControllerClient(remoting, [*world.states], cluster="c", name="b", known=known)
+
+
+def test_answers_of_another_state_are_ignored() -> None:
+    world = TwoStates()
+    mine = client_of(world, world.states["b:1"])
+    answer = asyncio.run(mine.heartbeat(1, STATUS))
+    assert answer.info is not None
+    assert answer.info.master.address == "b:1"
+    found = asyncio.run(mine.replica_info())
+    assert found is not None
+    assert found.master.address == "b:1"
+    assert world.asked.count("a:1") == 1, "its heartbeat alone"
+
+
+def test_answers_of_two_states_are_ignored_by_a_replica_of_neither() -> None:
+    world = TwoStates()
+    mine = client_of(world)
+    assert asyncio.run(mine.heartbeat(1, STATUS)).info is None
+    with pytest.raises(ConfigError, match="different states"):
+        asyncio.run(mine.register(1, "r:1"))
+
+
+def test_controller_that_has_got_another_state_is_refused() -> None:
+    world = TwoStates()
+    del world.states["b:1"]
+    mine = client_of(world)
+    asyncio.run(mine.register(1, "r:1"))
+    world.states["a:1"] = "3" * 32
+    with pytest.raises(ConfigError, match="has another state"):
+        asyncio.run(mine.replica_info())

@@ -58,6 +58,14 @@ async def test_appended_events_are_loaded_by_the_next_leader() -> None:
     assert found == expected
 
 
+async def test_state_id_is_the_same_for_all_leaders() -> None:
+    world = World()
+    await world.lead(world.one)
+    await world.one.close()
+    await world.lead(world.two)
+    assert world.two.state_id == world.one.state_id != ""
+
+
 async def test_leader_without_the_stored_state_writes_nothing() -> None:
     world = World()
     assert await world.one.campaign()
