@@ -123,7 +123,7 @@ test-kills: setup-spark jdk ## kill -9 of Spark's driver and executors while a t
 test-replication: setup ## kill -9, freezes, cut and slow links, full disks on a master and its slaves under load; ROUNDS=n, SLAVES=n, FLUSH=SYNC_FLUSH
 	$(BIN)/python -m tests.replication $(or $(ROUNDS),200) --slaves $(or $(SLAVES),1) --flush $(or $(FLUSH),ASYNC_FLUSH)
 
-test-failover: setup ## 200 rounds of faults on three replicas with a controller under load (about 25 minutes); ROUNDS=n
+test-failover: setup ## 200 rounds of faults on three replicas with a controller under load (about 50 minutes); ROUNDS=n
 	@$(BIN)/python -m tests.failover $(or $(ROUNDS),200)
 
 bench: setup jdk ## ours, also without its compiled parts, beside Apache 5.4.0, interleaved, ratios (about 11 minutes); ROWS=key,... a part

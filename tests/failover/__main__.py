@@ -2,6 +2,7 @@
 
     python -m tests.failover 200                                # 200 rounds of three replicas
     python -m tests.failover 50 --etcd                          # of two controllers with etcd
+    python -m tests.failover --apache 3     # 3 of each of some kinds, of a group of Apache 5.4.0
     python -m tests.failover 50 --flush SYNC_FLUSH --seed 7
     python -m tests.failover 4 --only isolate_master slow_links
 
@@ -20,6 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.failover import apache
 from tests.failover.rounds import Plan, run, table
 
 
@@ -34,15 +36,22 @@ def main() -> None:
     parser.add_argument("--etcd", action="store_true")
     parser.add_argument("--only", nargs="+", default=(), metavar="KIND")
     parser.add_argument("--gaps", type=Path, help="file of the gaps, for the chart")
+    parser.add_argument("--apache", type=int, metavar="N", help="rounds of each kind, of Apache's")
     options = parser.parse_args()
-    plan = Plan(options.rounds, options.flush, options.seed, options.etcd, options.only)
     directory = Path(tempfile.mkdtemp(prefix="rocketpy-failover-"))
     try:
-        result = run(directory, plan, lambda text: print(text, file=sys.stderr, flush=True))
+        gaps = _apache(directory, options) if options.apache else _ours(directory, options)
     except BaseException:
         print(f"kept: {directory}", file=sys.stderr)
         raise
     shutil.rmtree(directory)
+    if options.gaps is not None:
+        options.gaps.write_text(json.dumps(gaps, indent=1) + "\n")
+
+
+def _ours(directory: Path, options: argparse.Namespace) -> dict[str, list[float]]:
+    plan = Plan(options.rounds, options.flush, options.seed, options.etcd, options.only)
+    result = run(directory, plan, _say)
     history = result.history
     print(
         f"{options.rounds} rounds: {history.count} acknowledged messages are on all replicas, "
@@ -50,8 +59,18 @@ def main() -> None:
         "one master each"
     )
     print(table(result.gaps))
-    if options.gaps is not None:
-        options.gaps.write_text(json.dumps(result.gaps, indent=1) + "\n")
+    return result.gaps
+
+
+def _apache(directory: Path, options: argparse.Namespace) -> dict[str, list[float]]:
+    result = apache.run(directory, options.apache, options.seed, _say, options.only)
+    print(f"{result.acknowledged} acknowledged messages, lost of each round: {result.lost}")
+    print(table(result.gaps))
+    return result.gaps
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -52,18 +51,20 @@ CUT = Quality(loss=1.0)
 
 
 def in_own_network(work: Callable[[], _T]) -> _T:
-    """Run `work` on a thread in a new network namespace, and return its result.
+    """Run `work` in a new network namespace, also its threads and processes; return its result.
 
     Raises:
         OSError: the process may not make namespaces.
     """
-
-    def run() -> _T:
+    back = _open_namespace()
+    try:
         _new_namespace()
-        return work()
-
-    with ThreadPoolExecutor(1) as executor:
-        return executor.submit(run).result()
+        try:
+            return work()
+        finally:
+            _enter(back)
+    finally:
+        os.close(back)
 
 
 def is_available() -> bool:
@@ -75,7 +76,7 @@ def is_available() -> bool:
 
 
 class Network:
-    """Namespaces of some names; made and closed on a thread of `in_own_network`."""
+    """Namespaces of some names; made and closed in the work of `in_own_network`."""
 
     def __init__(self, names: Sequence[str]) -> None:
         _ip("link set lo up", "link add hub type bridge", "link set hub up")
@@ -148,12 +149,13 @@ class Network:
 
     @contextlib.contextmanager
     def _inside(self, name: str) -> Iterator[None]:
-        with open("/proc/thread-self/ns/net") as back:
+        back = _open_namespace()
+        try:
             _enter(self._namespaces[name])
-            try:
-                yield
-            finally:
-                _enter(back.fileno())
+            yield
+        finally:
+            _enter(back)
+            os.close(back)
 
 
 class _Switch:
