@@ -27,7 +27,7 @@ from rocketpy.runtime.service import shared_wait_ms
 _log = logging.getLogger(__name__)
 
 _SWEEP_INTERVAL_MS = 1_000
-_DRAIN_TICK_S = 0.01
+_DRAIN_TICK_S = 0.005
 # Two ticks without a read: requests that were in the socket when the drain started are served.
 _QUIET_TICKS = 2
 # Bounds the work of one accept; entries that have sent a request are removed on the way.

@@ -29,6 +29,8 @@ from rocketpy.store.files.file_lock import lock_directory, lock_file
 from rocketpy.store.files.store_files import DiskUsage, FileLock
 
 _CHUNK_BYTES: Final = 1 << 20
+_ZEROS: Final = bytes(_CHUNK_BYTES)
+"""Made once: at each start megabytes after the end of the log are compared with it."""
 _WARM_BYTES: Final = 1 << 18
 _MADV_POPULATE_WRITE: Final = 23  # Linux 5.14; the mmap module does not name it
 
@@ -162,8 +164,9 @@ class RealRegion:
         with self._descriptor() as fd:
             for position, stop in _data_ranges(fd, start, end, self.size_bytes):
                 # Pages that are zero already stay clean, so that erasing writes nothing.
-                if bytes(self.view[position:stop]) != bytes(stop - position):
-                    self.buffer[position:stop] = bytes(stop - position)
+                zeros = _ZEROS[: stop - position]
+                if bytes(self.view[position:stop]) != zeros:
+                    self.buffer[position:stop] = zeros
                     found = True
         return found
 
@@ -238,7 +241,7 @@ class RealFile:
     def has_data(self, start: int, end: int) -> bool:
         """See `PlainFile.has_data`."""
         return any(
-            os.pread(self._fd, stop - position, position) != bytes(stop - position)
+            os.pread(self._fd, stop - position, position) != _ZEROS[: stop - position]
             for position, stop in _data_ranges(self._fd, start, end, self.size_bytes)
         )
 
@@ -246,7 +249,7 @@ class RealFile:
         """See `PlainFile.erase`."""
         found = False
         for position, stop in _data_ranges(self._fd, start, end, self.size_bytes):
-            zeros = bytes(stop - position)
+            zeros = _ZEROS[: stop - position]
             if os.pread(self._fd, stop - position, position) != zeros:
                 self.write(position, zeros)
                 found = True
