@@ -301,7 +301,7 @@ class RouteTable:
             "route changed: topic=%(topic)s queues=%(count)d",
             {"topic": topic, "count": len(self._subscribe[topic])},
         )
-        for listener in self.on_change:
+        for listener in tuple(self.on_change):
             listener(topic)
 
     def _remember_writable(

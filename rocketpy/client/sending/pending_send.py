@@ -15,7 +15,7 @@ Driven by callbacks, so that a pipelined send costs no task. Transitions:
     LISTENING       an earlier attempt is stored after all, or the last fails    DONE
     BACKING_OFF     the pause is over                                            SENDING
     BACKING_OFF     an earlier attempt is stored after all, or the caller left   DONE
-    PAUSING         the pause is over                                            ROUTING
+    PAUSING         the pause is over, or the topic's route has changed          ROUTING
     PAUSING         an earlier attempt is stored after all, or the caller left   DONE
 
 A response that arrives after the time-out of its attempt still ends the send, until the time of the
@@ -307,7 +307,20 @@ class PendingSend:
         failures.refused = frozenset()
         self._go(State.PAUSING)
         self._note_retry(wait_ms)
-        self._wait(wait_ms, self._route)
+        self._transport.pause(self._topic, self)
+        self._wait(wait_ms, self._resume)
+
+    def _resume(self) -> None:
+        self._transport.resume(self._topic, self)
+        self._route()
+
+    def route_changed(self) -> None:
+        """End a pause: the route may have another master; the next pauses are short again."""
+        if self._state is State.PAUSING and not self.future.done():
+            self._stop_timer()
+            self._failures_so_far().pauses = 0
+            # Not at once: the routes are still being changed.
+            self._timer = self._transport.loop.call_soon(self._route)
 
     # ---- attempts
 
@@ -576,6 +589,8 @@ class PendingSend:
         self._slot = 0
 
     def _complete(self) -> None:
+        if self._state is State.PAUSING:  # cancelled
+            self._transport.resume(self._topic, self)
         self._go(State.DONE)
         # Timers hold the send and its body until they fire, which may be minutes later.
         if self._slot:

@@ -6,7 +6,7 @@ Source: DefaultMQProducerImpl.sendKernelImpl, MQFaultStrategy (5.4.0).
 import asyncio
 import random
 from collections.abc import Callable, Iterable
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol
 
 from rocketpy.client.callbacks.hooks import RetryReporter
 from rocketpy.client.cluster.instance import Instance
@@ -49,6 +49,18 @@ from rocketpy.runtime.ordered_set import OrderedSet
 _TEMPLATE_CODES: Final = frozenset({SEND, SEND_BATCH})
 
 RouteCallback = Callable[[Exception | None], None]
+
+
+class PausedSend(Protocol):
+    """Send that waits until a broker can be reached."""
+
+    def __hash__(self) -> int:
+        """It is kept in sets."""
+        ...
+
+    def route_changed(self) -> None:
+        """Try again at once: the route may have another master."""
+        ...
 
 
 class SendTransport:
@@ -95,6 +107,7 @@ class SendTransport:
         self._versions: dict[str, int] = {}
         self._waiting_for_route: dict[str, list[RouteCallback]] = {}
         self._tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
+        self._paused: dict[str, OrderedSet[PausedSend]] = {}  # by topic
 
     # ---- routes
 
@@ -163,6 +176,32 @@ class SendTransport:
         for callback in self._waiting_for_route.pop(topic):
             # Each has a copy, or one error would collect the tracebacks of all sends.
             callback(None if error is None else own_copy(error))
+
+    def pause(self, topic: str, send: PausedSend) -> None:
+        """Wake a send when its topic's route changes, unless it is resumed before."""
+        if not self._paused:
+            self._routes.on_change.append(self._route_changed)
+        self._paused.setdefault(topic, OrderedSet()).add(send)
+
+    def resume(self, topic: str, send: PausedSend) -> None:
+        """Forget a paused send."""
+        waiting = self._paused.get(topic)
+        if waiting is not None:
+            waiting.discard(send)
+            if not waiting:
+                self._no_longer_paused(topic)
+
+    def _route_changed(self, topic: str) -> None:
+        waiting = self._paused.get(topic)
+        if waiting is not None:
+            self._no_longer_paused(topic)
+            for send in waiting:
+                send.route_changed()
+
+    def _no_longer_paused(self, topic: str) -> None:
+        del self._paused[topic]
+        if not self._paused:
+            self._routes.on_change.remove(self._route_changed)
 
     def _destinations_of(
         self, topic: str, queues: Iterable[MessageQueue]

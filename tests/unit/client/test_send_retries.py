@@ -475,6 +475,40 @@ def test_send_without_a_master_says_so_and_waits_for_it() -> None:
     run_sim(main, brokers=2)
 
 
+def test_paused_send_is_tried_at_once_when_its_route_changes() -> None:
+    async def main(cluster: Cluster) -> None:
+        pair, loop = Pair(cluster), asyncio.get_running_loop()
+        async with cluster.client(route_refresh_interval=600) as client:
+            producer = client.producer(timeout=60)
+            await producer.send("t", b"x")
+            pair.lose_master()
+            sending = asyncio.create_task(producer.send("t", b"x"))
+            await pass_time(10)  # by now the pauses take a second
+            pair.bring_master_back()
+            assert client._instance is not None
+            await client._instance.routes.refresh("t")
+            began_s = loop.time()
+            assert (await sending).queue.broker_name == "broker-a"
+            assert loop.time() - began_s < 0.05
+
+    run_sim(main, brokers=2)
+
+
+def test_cancelled_send_is_no_longer_paused() -> None:
+    async def main(cluster: Cluster) -> None:
+        Pair(cluster).lose_master()
+        async with cluster.client() as client:
+            producer = client.producer(timeout=60)
+            sending = asyncio.create_task(producer.send("t", b"x"))
+            await pass_time(10)
+            sending.cancel()
+            await pass_time(1)
+            assert client._instance is not None
+            assert len(client._instance.routes.on_change) == 1
+
+    run_sim(main, brokers=2)
+
+
 def test_send_to_a_broker_that_became_a_slave_looks_the_route_up() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client(route_refresh_interval=600) as client:

@@ -33,6 +33,7 @@ class FakeRoutes:
         self.masters: dict[str, str] = {"a": "a:1", "b": "b:1"}
         self.version = 0
         self.writable = self.known
+        self.on_change: list[Callable[[str], None]] = []
 
     def cached_publish_queues(self, topic: str) -> tuple[MessageQueue, ...] | None:
         return self.known.get(topic)
@@ -236,3 +237,25 @@ async def test_only_a_failure_of_the_network_has_the_routes_fetched() -> None:
     kit.transport.note_failure("a", 5, reachable=False)
     kit.transport.note_failure(None, 5, reachable=False)
     assert kit.refreshes == 2
+
+
+class Paused:
+    def __init__(self) -> None:
+        self.woken = 0
+
+    def route_changed(self) -> None:
+        self.woken += 1
+
+
+async def test_paused_sends_of_a_topic_are_woken_once_by_a_change_of_its_route() -> None:
+    kit, one, other, resumed = Kit(), Paused(), Paused(), Paused()
+    for topic, send in (("t", one), ("t", resumed), ("u", other)):
+        kit.transport.pause(topic, send)
+    kit.transport.resume("t", resumed)
+    kit.transport.resume("t", resumed)
+    for _ in range(2):
+        for listener in tuple(kit.routes.on_change):
+            listener("t")
+    assert (one.woken, resumed.woken, other.woken) == (1, 0, 0)
+    kit.transport.resume("u", other)
+    assert kit.routes.on_change == [], "a producer without paused sends is not kept"
