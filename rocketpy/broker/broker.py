@@ -276,11 +276,10 @@ class Broker:
 
     def _report_unknown_topics(self, stored: Iterable[str]) -> None:
         """Warn when topics.json lacks topics with messages: it, or its directory, may be lost."""
-        topics = self._parts.topics
-        unknown = sorted(
-            each for each in stored if topics.get(each) is None and not topics.is_system(each)
-        )
-        if unknown and not self._parts.role.is_slave:  # a slave gets them from its master
+        if self._parts.role.is_slave:  # it gets them from its master
+            return
+        unknown = self._parts.topics.note_stored(stored)
+        if unknown:
             logger.warning(
                 "topics.json lacks topics that have messages: restore the config directory",
                 count=len(unknown),

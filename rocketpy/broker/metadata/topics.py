@@ -64,6 +64,9 @@ class TopicTable(PersistentTable[TopicConfig]):
         self._config = config
         self._is_full_logged = False
         self._being_deleted: frozenset[str] = frozenset()
+        self._missing: frozenset[str] = frozenset()
+        self._has_file = True
+        self._is_lost = False
         self._system = {one.topic_name: one for one in system_topics(config)}
         super().__init__(file, clock, self._system)
 
@@ -78,7 +81,9 @@ class TopicTable(PersistentTable[TopicConfig]):
 
     def load(self) -> None:
         """Read topics.json, and add the topics that every broker has."""
-        value = as_table(self._file.load())
+        found = self._file.load()
+        self._has_file = found is not None
+        value = as_table(found)
         with self._lock:
             self.entries = {
                 **self._system,
@@ -99,10 +104,11 @@ class TopicTable(PersistentTable[TopicConfig]):
         return topic in self.entries or self.is_system(topic)
 
     def queue_of(self, topic: str, queue_id: int) -> int | None:
-        """Return the queue that consumers read instead of a queue; None for an unknown topic.
+        """Return the queue that consumers read instead of a queue; None for a deleted topic.
 
-        A topic may have fewer queues than when a delayed message was sent. Apache stores the
-        message in the removed queue, which no consumer reads.
+        A topic that is missing because its file was lost keeps its messages until the file is
+        restored. A topic may have fewer queues than when a delayed message was sent. Apache stores
+        the message in the removed queue, which no consumer reads.
 
         Args:
             topic: the topic.
@@ -110,9 +116,25 @@ class TopicTable(PersistentTable[TopicConfig]):
         """
         found = self.entries.get(topic)
         if found is None:
-            return None
+            return queue_id if topic in self._missing or self._is_lost else None
         count = found.read_queue_nums
         return queue_id if queue_id < count or count <= 0 else queue_id % count
+
+    def note_stored(self, topics: Iterable[str]) -> list[str]:
+        """Take the topics that have messages, and return those that topics.json lacks, sorted.
+
+        They, or their file, were lost. Without a file, topics of which only delayed messages are
+        stored are missing as well.
+
+        Args:
+            topics: names of the topics that have messages, the broker's own included.
+        """
+        stored = frozenset(topics)
+        self._is_lost = bool(stored) and not self._has_file
+        self._missing = frozenset(
+            each for each in stored if each not in self.entries and not self.is_system(each)
+        )
+        return sorted(self._missing)
 
     def all(self) -> dict[str, TopicConfig]:
         """Return a copy of the table."""
@@ -146,6 +168,7 @@ class TopicTable(PersistentTable[TopicConfig]):
         """
         with self.one_write():
             old = self._delete_entry(topic)
+            self._missing -= {topic}
             if old is not None and self.on_delete is not None:
                 self._written_callbacks.append(partial(self.on_delete, old))
         return old

@@ -219,6 +219,30 @@ async def test_broker_without_its_tables_warns_about_topics_with_messages() -> N
         assert [(each["count"], each["topics"]) for each in found] == [(1, "T")] * is_lost
 
 
+@pytest.mark.parametrize("is_timed", [False, True])
+async def test_broker_without_its_tables_delivers_delayed_messages(is_timed: bool) -> None:
+    """Consumers read them once the tables are restored."""
+    kit = Kit()
+    broker = kit.broker()
+    await broker.start()
+    parts = broker.parts
+    parts.topics.put(TopicConfig("T", 1, 1))
+    message = PutMessage("T", 0, b"x")
+    message.properties = b"TIMER_DELAY_SEC\x015\x02" if is_timed else b"DELAY\x012\x02"
+    assert parts.postponement.postpone(message) is None
+    assert parts.store.put_message(message).status is PutMessageStatus.PUT_OK
+    await broker.stop()
+    kit.files.remove_tree(Path("/store/config"))
+    again = kit.broker()
+    await again.start()
+    for _ in range(30):
+        kit.clock.advance(500)
+        for service in again.services:
+            service.step(kit.clock.monotonic_ms())
+    assert again.parts.store.max_offset("T", 0) == 1
+    await again.stop()
+
+
 async def test_broker_stop_ends_replication_after_its_tables_are_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

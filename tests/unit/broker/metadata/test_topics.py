@@ -105,6 +105,29 @@ def test_topics_delete_reports_and_saves() -> None:
     assert "T" not in file.value["topicConfigTable"]
 
 
+def test_topics_of_a_lost_file_keep_their_queues() -> None:
+    stored = ["T", "SCHEDULE_TOPIC_XXXX"]
+    topics, _ = table()
+    assert topics.note_stored(stored) == ["T"]
+    assert [topics.queue_of(each, 3) for each in ("T", "delayed only")] == [3, 3]
+
+
+def test_topics_missing_in_a_file_keep_their_queues_until_they_are_deleted() -> None:
+    _, file = table()
+    topics, _ = table(value=file.value or {"topicConfigTable": {}})
+    assert topics.note_stored(["T", "U", "SCHEDULE_TOPIC_XXXX"]) == ["T", "U"]
+    assert [topics.queue_of(each, 3) for each in ("T", "U", "deleted")] == [3, 3, None]
+    topics.delete("T")
+    topics.put(TopicConfig("U", 2, 2))
+    assert [topics.queue_of(each, 3) for each in ("T", "U")] == [None, 1]
+
+
+def test_topics_of_a_new_broker_are_not_lost() -> None:
+    topics, _ = table()
+    assert topics.note_stored([]) == []
+    assert topics.queue_of("T", 0) is None
+
+
 def test_topics_file_round_trips_and_reads_apache_entry() -> None:
     entry = json.loads(
         '{"attributes":{"queue.type":"BatchCQ"},"order":true,"perm":6,"readQueueNums":1,'
