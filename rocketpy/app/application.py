@@ -35,6 +35,7 @@ from dataclasses import dataclass, fields, replace
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar, Unpack
 
+from rocketpy.app import health
 from rocketpy.app.binding import (
     bound,
     check_result,
@@ -60,6 +61,7 @@ from rocketpy.client.producer.producer import Producer
 from rocketpy.client.sending.outgoing_message import check_send_topic, check_values
 from rocketpy.errors import ClosedError, ConfigError
 from rocketpy.remoting.network.event_loop import new_event_loop
+from rocketpy.runtime.readiness import NotReady, ServerState, state_reasons
 from rocketpy.runtime.stop_signals import stop_signals
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -138,6 +140,7 @@ class App:
         self._consumers: list[Consumer] = []
         self._ended = asyncio.Event()
         self._is_running = False
+        self._state = ServerState.STARTING
         self._stack = AsyncExitStack()
 
     def __repr__(self) -> str:
@@ -378,6 +381,8 @@ class App:
             finally:
                 self._is_running = False
             raise
+        if self._state is ServerState.STARTING:  # `stop` may have been called meanwhile
+            self._state = ServerState.SERVING
         return self
 
     def _begin(self) -> None:
@@ -385,6 +390,7 @@ class App:
         if self._is_running:
             raise ClosedError("the app runs already; make another one to run it twice")
         self._is_running = True
+        self._state = ServerState.STARTING
 
     async def __aexit__(
         self,
@@ -463,17 +469,42 @@ class App:
 
     def stop(self) -> None:
         """Ask the app to end, for signal handlers; message handlers finish."""
+        self._state = ServerState.STOPPING
         for consumer in self._consumers:
             consumer.stop()
         self._ended.set()
 
-    async def serve(self) -> None:
+    def not_ready(self) -> list[NotReady]:
+        """Return why the app does not handle messages as it should; empty when it does.
+
+        Each reason has a `code` for programs and a `message` for people: the app starts or stops,
+        or the client or a consumer fails (no broker answers, a topic does not exist).
+        """
+        if reasons := state_reasons(self._state, "app"):
+            return reasons
+        try:
+            return health.failures_of(self.client.health())
+        except ClosedError as error:  # the client was closed by other code
+            return [NotReady("client_closed", str(error))]
+
+    async def serve(
+        self, *, health_port: int | None = None, health_address: str = "127.0.0.1"
+    ) -> None:
         """Run until `stop`, or until a consumer fails permanently.
+
+        Args:
+            health_port: of `/live` and `/ready` over HTTP; 0 chooses a free one, which is logged.
+            health_address: local address of that port; probes of Kubernetes need 0.0.0.0.
 
         Raises:
             Exception: the failure of the consumer.
             ClosedError: the app runs already, or has ended.
+            StartError: the port cannot be opened.
         """
+        with health.health_port(health_port, health_address, self.not_ready):
+            await self._serve()
+
+    async def _serve(self) -> None:
         if not await self._start_unless_stopped():
             return
         try:
@@ -508,11 +539,15 @@ class App:
         starting.result()
         return True
 
-    def run(self) -> None:
+    def run(self, *, health_port: int | None = None, health_address: str = "127.0.0.1") -> None:
         """Run the app in this process until SIGTERM, SIGHUP or Ctrl-C.
 
         It runs on uvloop where there is one. SIGHUP, which a closed terminal sends, stays ignored
         if it is, as under `nohup`.
+
+        Args:
+            health_port: see `serve`.
+            health_address: see `serve`.
 
         Raises:
             Exception: the failure of the start or of a consumer.
@@ -523,7 +558,10 @@ class App:
             if sys.platform != "win32":  # there, Ctrl-C interrupts
                 for number in stop_signals():
                     loop.add_signal_handler(number, self.stop)
-            await self.serve()
+            if health_port is None:
+                await self.serve()
+            else:
+                await self.serve(health_port=health_port, health_address=health_address)
 
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(main())

@@ -50,12 +50,21 @@ class HttpListener:
         address: local address.
         port: 0 chooses a free one.
         pages: pages by path, which begins with a slash.
+        advice: what to do when the port cannot be opened.
     """
 
-    def __init__(self, address: str, port: int, pages: Mapping[str, Page]) -> None:
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        pages: Mapping[str, Page],
+        *,
+        advice: str = "change healthListenPort or healthBindAddress",
+    ) -> None:
         self.port: int = port
         self._address = address
         self._pages = pages
+        self._advice = advice
         self._connections: dict[_HttpConnection, None] = {}  # the oldest first
         self._tasks: set[asyncio.Future[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -76,7 +85,7 @@ class HttpListener:
             self._thread.join()
             raise StartError(
                 f"cannot listen on {self._address}:{self.port} for health checks: "
-                f"{self._error.strerror}; change healthListenPort or healthBindAddress"
+                f"{self._error.strerror}; {self._advice}"
             ) from self._error
 
     def stop(self) -> None:

@@ -25,12 +25,12 @@ class NotReady(NamedTuple):
     message: str
 
 
-def state_reasons(state: ServerState) -> list[NotReady]:
-    """Return the reason that follows from a server's phase; empty while it serves."""
+def state_reasons(state: ServerState, program: str = "server") -> list[NotReady]:
+    """Return the reason that follows from a program's phase; empty while it serves."""
     if state is ServerState.STARTING:
-        return [NotReady("starting", "the server has not finished its start")]
+        return [NotReady("starting", f"the {program} has not finished its start")]
     if state is ServerState.STOPPING:
-        return [NotReady("stopping", "the server is shutting down")]
+        return [NotReady("stopping", f"the {program} is shutting down")]
     return []
 
 

@@ -27,18 +27,41 @@ from rocketpy.terminal.common import CONTEXT
 @click.option("-n", "--namesrv", envvar=NAMESRV_ADDR, metavar=METAVAR,
               default=DEFAULT_NAMESRV, show_default=True, show_envvar=True,
               help="Name servers of an app without any.")  # fmt: skip
+@click.option("--health-port", type=click.IntRange(0, 65535),
+              help="Port of /live and /ready over HTTP; 0 chooses a free one.")  # fmt: skip
+@click.option("--health-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
+              help="Local address of that port; probes of Kubernetes need 0.0.0.0.")  # fmt: skip
 @click.pass_context
-def command(ctx: click.Context, *, app: str, workers: int, reload: bool, namesrv: str) -> int:
+def command(
+    ctx: click.Context,
+    *,
+    app: str,
+    workers: int,
+    reload: bool,
+    namesrv: str,
+    health_port: int | None,
+    health_address: str,
+) -> int:
     """Run the handlers of a `rocketpy.App` until SIGTERM, SIGHUP or Ctrl-C.
 
     Running handlers finish first; under nohup, SIGHUP is ignored. Name servers in the app take
     precedence over those given here; contexts are not used.
     """
+    if health_port is not None and workers > 1:
+        raise click.UsageError(
+            "--health-port is of one process: leave --workers out, and run several commands with "
+            "a port each, or several containers"
+        )
     lend_namesrv(ctx, namesrv)  # also to the workers
     found = load_app(app)
     if workers == 1 and not reload:
-        found.run()
+        if health_port is None:
+            found.run()
+        else:
+            found.run(health_port=health_port, health_address=health_address)
         return 0
     once = [sys.executable, "-m", "rocketpy", "run", app]
+    if health_port is not None:
+        once += ["--health-port", str(health_port), "--health-address", health_address]
     here = Path.cwd()
     return Supervisor(once, workers, (lambda: code_version(here)) if reload else None).run()

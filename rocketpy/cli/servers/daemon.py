@@ -42,7 +42,7 @@ from rocketpy.runtime.service import LoopServices, Service, run_services_on_loop
 from rocketpy.runtime.stop_signals import stop_signals
 
 if TYPE_CHECKING:
-    from rocketpy.cli.servers.health import Health
+    from rocketpy.remoting.health_pages import HealthPages
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -282,12 +282,13 @@ async def _serve(
     return 0
 
 
-def _start_health(operation: Operation) -> "Health | None":
+def _start_health(operation: Operation) -> "HealthPages | None":
     if operation.config.health_listen_port == HEALTH_OFF:
         return None
-    from rocketpy.cli.servers.health import Health  # noqa: PLC0415 - off by default
+    from rocketpy.remoting.health_pages import HealthPages  # noqa: PLC0415 - off by default
 
-    health = Health(operation.config, operation.not_ready)
+    config = operation.config
+    health = HealthPages(config.health_bind_address, config.health_listen_port, operation.not_ready)
     health.start()
     return health
 
@@ -304,7 +305,9 @@ def _start_services(operation: Operation) -> LoopServices:
     return run_services_on_loop(services, clock)
 
 
-def _report_ready(fields: Mapping[str, str], operation: Operation, health: "Health | None") -> None:
+def _report_ready(
+    fields: Mapping[str, str], operation: Operation, health: "HealthPages | None"
+) -> None:
     more = {}
     if health is not None:
         health.state = ServerState.SERVING

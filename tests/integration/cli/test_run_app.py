@@ -1,18 +1,23 @@
-"""`rocketpy run` with real processes: a worker that dies, code that changes, the end."""
+"""`rocketpy run` with real processes: a worker that dies, code that changes, probes, the end."""
 
+import asyncio
 import contextlib
+import http.client
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 import rocketpy.sync
+from rocketpy.errors import StartError
 from rocketpy.testing.cluster import ClusterThread
 
 T = TypeVar("T")
@@ -146,3 +151,71 @@ def test_run_restarts_workers_reloads_code_and_ends_all_processes(
         assert run.process.wait(WAIT_S) == 0
         assert not any(is_alive(pid) for pid in run.all_workers())
         assert len(run.all_workers()) == 5
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def probe(port: int, path: str) -> tuple[int, Any] | None:
+    """Return status and JSON of a probe; None while nothing listens."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    with contextlib.closing(connection), contextlib.suppress(ConnectionError):
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    return None
+
+
+def codes(answer: tuple[int, Any] | None) -> list[str]:
+    return [] if answer is None else [each["code"] for each in answer[1]["reasons"]]
+
+
+@pytest.mark.timeout(300)
+def test_run_answers_probes_from_its_start_to_its_end(tmp_path: Path) -> None:
+    port = free_port()
+    with ClusterThread(tmp_path / "cluster") as cluster:
+        (tmp_path / "shop.py").write_text(APP.format(namesrv=cluster.namesrv, version="one"))
+        cluster.create_topic("jobs")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rocketpy", "run", "shop:app", "--health-port", str(port)],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        )
+        try:
+            ready = wait_for(lambda: (found := probe(port, "/ready")) and found[0] == 200 and found)
+            assert ready
+            assert ready[1]["ready"] is True
+            assert ready[1]["reasons"] == []
+            live = probe(port, "/live")
+            assert live is not None
+            assert (live[0], live[1]["live"]) == (200, True)
+            cluster.refuse_broker()
+            wait_for(lambda: "consumer_failed" in codes(probe(port, "/ready")))
+            assert (probe(port, "/live") or [0])[0] == 200, "a restart would not help"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(WAIT_S) == 0
+            assert probe(port, "/live") is None
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait(WAIT_S)
+
+
+async def test_app_that_waits_for_its_servers_is_alive_and_not_ready() -> None:
+    port = free_port()
+    app = rocketpy.App(f"127.0.0.1:{free_port()}", group="workers")
+    serving = asyncio.create_task(app.serve(health_port=port))
+    await asyncio.sleep(0)
+    ready = await asyncio.to_thread(probe, port, "/ready")
+    live = await asyncio.to_thread(probe, port, "/live")
+    assert (ready or [0])[0] == 503
+    assert codes(ready) == ["starting"]
+    assert (live or [0])[0] == 200
+    with pytest.raises(StartError, match="choose another health port or health address"):
+        await rocketpy.App("127.0.0.1:1", group="others").serve(health_port=port)
+    app.stop()
+    await serving
+    assert probe(port, "/live") is None

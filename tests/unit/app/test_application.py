@@ -397,7 +397,8 @@ def test_signal_stops_an_app_that_runs(number: signal.Signals) -> None:
     events: list[str] = []
 
     class Signalled(App):
-        async def serve(self) -> None:
+        async def serve(self, **options: Any) -> None:
+            assert not options
             os.kill(os.getpid(), number)
             for _ in range(100):  # the loop reads signals in a turn
                 await asyncio.sleep(0)

@@ -17,8 +17,8 @@ from rocketpy.client.cluster.name_servers import find_addresses
 
 
 class Shown(rocketpy.App):
-    def run(self) -> None:
-        print(*find_addresses(self.client.config.name_servers))
+    def run(self, **options: object) -> None:
+        print(*find_addresses(self.client.config.name_servers), *options.values())
 
 
 {name} = Shown({given})
@@ -57,3 +57,13 @@ def test_app_with_name_servers_uses_its_own() -> None:
 def test_run_does_not_apply_contexts() -> None:
     assert run().output == "127.0.0.1:9876\n", "the context in use does not count"
     assert run(ROCKETPY_CONTEXT="closed").output == "127.0.0.1:9876\n"
+
+
+def test_health_port_is_of_one_process() -> None:
+    assert run("--health-port", "8080").output == "127.0.0.1:9876 8080 127.0.0.1\n"
+    given = run("--health-port", "0", "--health-address", "0.0.0.0")
+    assert given.output == "127.0.0.1:9876 0 0.0.0.0\n"
+    refused = run("--health-port", "8080", "--workers", "2")
+    assert refused.exit_code == 2
+    assert "--health-port is of one process" in refused.output
+    assert run("--health-port", "65536").exit_code == 2

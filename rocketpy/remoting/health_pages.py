@@ -1,7 +1,7 @@
-"""`/live` and `/ready` of a server process over HTTP.
+"""`/live` and `/ready` of a server or worker process over HTTP.
 
 `/live` is 200 while the process runs and its loop answers; a start may hold the loop for as long
-as a recovery takes. `/ready` is 200 while the server serves, else 503 with the reasons:
+as a recovery takes. `/ready` is 200 while the process serves, else 503 with the reasons:
 
     {"ready": false, "version": "0.1.0", "reasons": [{"code": "...", "message": "..."}]}
 """
@@ -15,55 +15,59 @@ import orjson
 
 from rocketpy import __version__
 from rocketpy.remoting.http_listener import HttpAnswer, HttpListener
-from rocketpy.runtime.config.operation import HEALTH_OFF, OperationConfig
 from rocketpy.runtime.readiness import NotReady, ServerState, state_reasons
 
 _READY_LIMIT_S: Final = 1.0
 _LIVE_LIMIT_S: Final = 5.0
 
 
-class Health:
-    """Health of one server process.
+class HealthPages:
+    """Health of one process.
 
     Args:
-        config: has the port, which may be off.
-        reasons: returns why the server is not ready; called on the server's loop.
+        address: local address.
+        port: 0 chooses a free one.
+        reasons: returns why the process is not ready; called on its loop.
+        program: noun for the process, for reasons.
+        advice: what to do when the port cannot be opened.
 
     Attributes:
-        state: phase of the server; set by the daemon.
+        state: phase of the process; set by its owner.
     """
 
-    def __init__(self, config: OperationConfig, reasons: Callable[[], Sequence[NotReady]]) -> None:
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        reasons: Callable[[], Sequence[NotReady]],
+        *,
+        program: str = "server",
+        advice: str = "change healthListenPort or healthBindAddress",
+    ) -> None:
         self.state: ServerState = ServerState.STARTING
         self._reasons = reasons
+        self._program = program
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._listener: HttpListener | None = None
-        if config.health_listen_port != HEALTH_OFF:
-            self._listener = HttpListener(
-                config.health_bind_address,
-                config.health_listen_port,
-                {"/live": self._live, "/ready": self._ready},
-            )
+        pages = {"/live": self._live, "/ready": self._ready}
+        self._listener = HttpListener(address, port, pages, advice=advice)
 
     @property
-    def port(self) -> int | None:
-        """Port that it listens on; None if it is off."""
-        return None if self._listener is None else self._listener.port
+    def port(self) -> int:
+        """Port that it listens on."""
+        return self._listener.port
 
     def start(self) -> None:
-        """Listen, if the port is on; called on the server's loop.
+        """Listen; called on the loop of the process.
 
         Raises:
             StartError: the port is taken, or the address is not of this machine.
         """
         self._loop = asyncio.get_running_loop()
-        if self._listener is not None:
-            self._listener.start()
+        self._listener.start()
 
     def stop(self) -> None:
         """Close the port."""
-        if self._listener is not None:
-            self._listener.stop()
+        self._listener.stop()
 
     async def _live(self) -> HttpAnswer:
         reasons: Sequence[NotReady] | None = ()
@@ -74,7 +78,7 @@ class Health:
         return _answer("live", [])
 
     async def _ready(self) -> HttpAnswer:
-        reasons: Sequence[NotReady] | None = state_reasons(self.state)
+        reasons: Sequence[NotReady] | None = state_reasons(self.state, self._program)
         if not reasons:
             reasons = await self._ask(self._reasons, _READY_LIMIT_S)
         return _answer("ready", [_held(_READY_LIMIT_S)] if reasons is None else reasons)
@@ -82,7 +86,7 @@ class Health:
     async def _ask(
         self, question: Callable[[], Sequence[NotReady]], limit_s: float
     ) -> Sequence[NotReady] | None:
-        """Call a function on the server's loop; None if the loop does not answer in time."""
+        """Call a function on the loop of the process; None if the loop does not answer in time."""
 
         async def ask() -> Sequence[NotReady]:
             return question()
@@ -93,7 +97,7 @@ class Health:
             asked = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError:  # the loop is closed: the process is about to end
             coroutine.close()
-            return state_reasons(ServerState.STOPPING)
+            return state_reasons(ServerState.STOPPING, self._program)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(asked), limit_s)
         except TimeoutError:
