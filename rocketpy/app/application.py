@@ -123,6 +123,7 @@ class App:
     ) -> None:
         self.client: Client = client if isinstance(client, Client) else connect(client)
         self.subscriptions: list[Subscription] = []
+        self._publications: list[tuple[Handler, str]] = []
         self.serializer = serializer
         self.group = group
         if not fits(Duration, wait_for_cluster) or to_s(wait_for_cluster) < 0:
@@ -227,6 +228,7 @@ class App:
                     raise ConfigError(reason, key="batch")
                 used = replace(config, handler=publishing(config.handler, publish))
                 self.subscriptions[at] = replace(self.subscriptions[at], config=used)
+            self._publications.append((handler, topic))
             return handler
 
         return note
@@ -338,6 +340,33 @@ class App:
         check_callback("on_stop", hook)
         self._hooks["stop"].append(hook)
         return hook
+
+    def asyncapi(self, *, title: str = "RocketPy app", version: str = "0.1.0") -> dict[str, Any]:
+        """Return an AsyncAPI 3.0 document of the app, for JSON or YAML.
+
+        Topics are channels, handlers and publishers are operations, and the annotations of bodies
+        become schemas. What handlers send by a producer is not known here.
+
+        Args:
+            title: name of the application.
+            version: version of its interface.
+        """
+        # Deferred: a worker does not need it.
+        from rocketpy.app.asyncapi import DocumentBuilder, Receiving, Sending  # noqa: PLC0415
+
+        servers = self.client.config.name_servers or ()
+        servers = servers.split(";") if isinstance(servers, str) else servers
+        builder = DocumentBuilder(title, version, servers)
+        for kind, handler, config in (
+            (each.kind, each.handler, each.config) for each in self.subscriptions
+        ):
+            reply = None
+            if kind == "responder" and isinstance(config, ResponderConfig):
+                reply = config.reply_serializer or config.serializer
+            builder.receive(Receiving(handler, config, self._group_of(config), reply))
+        for publishing_handler, topic in self._publications:
+            builder.send(Sending(publishing_handler, topic, self.serializer))
+        return builder.document()
 
     # ---- lifecycle
 

@@ -157,6 +157,11 @@ def parameters_of(handler: Handler, *, is_list: bool) -> HandlerParameters:
     return HandlerParameters(name, parts, body, body_name)
 
 
+def result_of(handler: Handler) -> Any:  # noqa: ANN401 - an annotation
+    """Return the annotation of a handler's result, None without one."""
+    return _hints_of(handler, getattr(handler, "__name__", type(handler).__name__)).get("return")
+
+
 def check_result(handler: Handler, serializer: Serializer) -> None:
     """Refuse a handler whose results no reader could get, by the annotation of its result.
 
@@ -168,7 +173,7 @@ def check_result(handler: Handler, serializer: Serializer) -> None:
         TypeError: names the field.
     """
     name = getattr(handler, "__name__", type(handler).__name__)
-    kind = _hints_of(handler, name).get("return")
+    kind = result_of(handler)
     if kind in _ANYTHING or serializer not in (json, json_or_text):
         return
     if problem := unreadable_field(kind):

@@ -90,6 +90,11 @@ def codec_of(kind: Any) -> Codec:  # noqa: ANN401 - an annotation
     return _MsgspecCodec(kind)
 
 
+def has_pydantic_part(kind: Any) -> bool:  # noqa: ANN401 - an annotation
+    """Return whether pydantic reads and writes the values of a type."""
+    return any(_is_pydantic(part) for _, part in _walk(kind, _name(kind), set()))
+
+
 def class_of(kind: Any) -> type | None:  # noqa: ANN401
     """Return the class whose instances are the values of a type, None for any other annotation.
 

@@ -95,23 +95,26 @@ class TypedSerializer(Generic[B_co]):
 class ConvertingSerializer:
     """Serializer whose values become those of an annotation.
 
+    Attributes:
+        serializer: reads and writes the bodies.
+
     Args:
         serializer: MessagePack, or the user's.
         kind: type of the values.
     """
 
     def __init__(self, serializer: Serializer, kind: Any) -> None:  # noqa: ANN401 - an annotation
-        self._serializer = serializer
+        self.serializer = serializer
         self._class = class_of(kind)
         self._typed: TypedSerializer[Any] = TypedSerializer(kind)
 
     def dumps(self, value: Any) -> bytes:  # noqa: ANN401
         """Return the bytes of a value, as the serializer writes it."""
-        return self._serializer.dumps(value)
+        return self.serializer.dumps(value)
 
     def loads(self, data: bytes) -> Any:  # noqa: ANN401
         """Return the value; raises ValueError when it is of another type."""
-        value = self._serializer.loads(data)
+        value = self.serializer.loads(data)
         if self._class is not None and isinstance(value, self._class):
             return value
         return self._typed.convert(value)

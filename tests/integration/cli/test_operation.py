@@ -91,16 +91,16 @@ def test_ready_is_false_while_a_server_starts_and_stops() -> None:
     code = """
 import http.client, json, sys, os, signal, threading
 from rocketpy.cli.servers.daemon import Operation, run_server
-from rocketpy.cli.servers import health as module
+from rocketpy.remoting import health_pages as module
 from rocketpy.runtime import logs
 from rocketpy.runtime.config.operation import OperationConfig
 
 made = []
-init = module.Health.__init__
+init = module.HealthPages.__init__
 def remember(self, *arguments):
     init(self, *arguments)
     made.append(self)
-module.Health.__init__ = remember
+module.HealthPages.__init__ = remember
 
 def ask(path):
     connection = http.client.HTTPConnection("127.0.0.1", made[0].port, timeout=60)
