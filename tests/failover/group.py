@@ -123,6 +123,7 @@ class RoundsGroup(FailoverGroup):
         self.network = network
         self.skews: dict[str, Skew] = {}
         self._files = directory
+        self._first_file = ""
         self.etcd: Sequence[str] = ETCD if has_etcd else ()
         shared, servers = self._shared_controllers(directory) if has_etcd else (None, {})
         super().__init__(
@@ -140,6 +141,17 @@ class RoundsGroup(FailoverGroup):
             member = self._daemons[name]
             assert isinstance(member, Etcd)
             member.wait()
+
+    def log_end(self, name: str) -> bytes:
+        """Return the commit log from the file on that `forget_equal` names."""
+        files = sorted((self.directory / name / "commitlog").glob("*"))
+        new = [each for each in files if each.name >= self._first_file]
+        return b"".join(each.read_bytes() for each in new).rstrip(b"\0")
+
+    def forget_equal(self) -> None:
+        """Compare no more than the last file again: no replica cuts what all of the set have."""
+        files = (self.directory / REPLICAS[0] / "commitlog").glob("*")
+        self._first_file = max((each.name for each in files), default="")
 
     def info(self) -> tuple[ReplicaInfo, set[int]]:
         """Return the master and the sync-state set, as the leading controller has stored them."""
