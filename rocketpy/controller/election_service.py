@@ -57,6 +57,7 @@ class ElectionService:
         self._suspects: OrderedSet[str] = OrderedSet()
         self._due_ms: int | None = None
         self._without_master: set[str] = set()
+        self._outdated: dict[str, str] = {}
         self._tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._is_stopping = False
 
@@ -100,6 +101,10 @@ class ElectionService:
     def _decide(self, name: str, now_ms: int) -> Decision:
         group = self._store.groups.get(name)
         decision = Decision() if group is None else self._elections.decide(group, now_ms)
+        if decision.is_outdated and decision.verdict is not None:
+            self._note_outdated(name, decision.verdict)
+            return decision
+        self._outdated.pop(name, None)
         if decision.verdict is None and decision.retry_ms is None:
             self._without_master.discard(name)
         elif name not in self._without_master:
@@ -107,6 +112,14 @@ class ElectionService:
             reason = "waiting" if decision.verdict is None else decision.verdict.remark
             _logger.warning("master lost", broker=name, outcome=reason or "electing")
         return decision
+
+    def _note_outdated(self, name: str, verdict: Verdict) -> None:
+        """Log once per reason, and check the group again until it has changed."""
+        self._without_master.add(name)
+        outcome = verdict.remark or "the present master is elected again"
+        if self._outdated.get(name) != outcome:
+            self._outdated[name] = outcome
+            _logger.error("state older than the logs", broker=name, outcome=outcome)
 
     def _start(self, name: str) -> None:
         if self._is_stopping:

@@ -17,7 +17,15 @@ from typing import Final
 from rocketpy.controller.events import MasterElected
 from rocketpy.controller.liveness import LEASE_MS, Liveness, ReplicaKey
 from rocketpy.controller.replica_groups import ReplicaGroup
-from rocketpy.controller.rules import Verdict, elect, elect_first, elected, refused
+from rocketpy.controller.rules import (
+    Verdict,
+    elect,
+    elect_first,
+    elected,
+    refused,
+    restore,
+    restore_by_operator,
+)
 from rocketpy.proto.wire.codes import ResponseCode
 
 START_WAIT_MS: Final = LEASE_MS
@@ -49,10 +57,12 @@ class Decision:
         verdict: with the event of an election, or a refusal; None: no election is needed.
         retry_ms: monotonic time at which the answer may be another one; None: only a heartbeat
             or a closed connection changes it.
+        is_outdated: whether the stored state is older than the logs.
     """
 
     verdict: Verdict | None = None
     retry_ms: int | None = None
+    is_outdated: bool = False
 
 
 class Elections:
@@ -74,7 +84,11 @@ class Elections:
 
     def decide(self, group: ReplicaGroup, now_ms: int) -> Decision:
         """Decide whether a group gets another master without being asked."""
-        if group.is_new or self._is_master_alive(group, now_ms):
+        if group.is_new:
+            return Decision()
+        if self.is_outdated(group, now_ms):
+            return self._restore(group, now_ms)
+        if self._is_master_alive(group, now_ms):
             return Decision()
         if now_ms < (wait_ms := self._start_wait_ms(group)):
             return Decision(retry_ms=wait_ms)
@@ -97,6 +111,8 @@ class Elections:
         """
         if group.is_new:
             return self._first(group, request, now_ms)
+        if self.is_outdated(group, now_ms):
+            return self._answer_outdated(group, request, now_ms)
         if request.hand_over:
             return self._hand_over(group, request, now_ms)
         verdict = elect(
@@ -111,10 +127,48 @@ class Elections:
             return refused(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, remark)
         return verdict
 
+    def is_outdated(self, group: ReplicaGroup, now_ms: int) -> bool:
+        """Return whether replicas know of later elections, or later sets, than the stored state.
+
+        The controller was restored from an old backup. Elections by its set would lose messages.
+        """
+        epoch, set_epoch = self._liveness.highest_epochs(group.name, now_ms)
+        return not group.is_new and (epoch > group.master_epoch or set_epoch > group.set_epoch)
+
     def may_hold_lease(self, group: ReplicaGroup, replica_id: int, now_ms: int) -> bool:
         """Return whether a replica may acknowledge by its lease."""
         lease = self._liveness.lease(group.name)
         return lease is not None and lease.holder == replica_id and now_ms < lease.end_ms
+
+    def _restore(self, group: ReplicaGroup, now_ms: int) -> Decision:
+        """Decide about a group whose stored state is older than its logs."""
+        # Also if the stored set was heard: other replicas may know of later elections.
+        if now_ms < self._start_wait_end_ms:
+            return Decision(retry_ms=self._start_wait_end_ms)
+        epoch, _ = self._liveness.highest_epochs(group.name, now_ms)
+        verdict = restore(group, self._liveness.standings(group.name, now_ms), epoch)
+        if now_ms < (wait_ms := self._lease_wait_ms(group, verdict)):
+            return Decision(retry_ms=wait_ms)
+        return Decision(verdict, is_outdated=True)
+
+    def _answer_outdated(
+        self, group: ReplicaGroup, request: ElectionRequest, now_ms: int
+    ) -> Verdict:
+        if request.designated is None or request.hand_over:
+            decision = self._restore(group, now_ms)
+            waits = decision.verdict is None or (request.hand_over and decision.verdict.events)
+            if decision.verdict is not None and not waits:
+                return decision.verdict
+            remark = "the state of the controller is older than the logs: no election now"
+            return refused(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, remark)
+        epoch, _ = self._liveness.highest_epochs(group.name, now_ms)
+        standings = self._liveness.standings(group.name, now_ms)
+        verdict = restore_by_operator(group, standings, epoch, request.designated)
+        wait_ms = max(self._start_wait_end_ms, self._lease_wait_ms(group, verdict))
+        if verdict.is_accepted and now_ms < wait_ms:
+            remark = f"no election for {wait_ms - now_ms} ms: not all replicas were heard"
+            return refused(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, remark)
+        return verdict
 
     def _hand_over(self, group: ReplicaGroup, request: ElectionRequest, now_ms: int) -> Verdict:
         if request.asker != group.master_id:

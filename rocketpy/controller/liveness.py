@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from rocketpy.controller.rules import Standing
+from rocketpy.controller.rules import Standing, highest
 
 LEASE_MS: Final = 10_000
 """Length of a master's lease.
@@ -71,6 +71,14 @@ class Heartbeat:
         return self.received_ms + self.timeout_ms
 
 
+class _Stranger(NamedTuple):
+    """Highest epochs that replicas of a group report which the state does not know."""
+
+    epoch: int
+    set_epoch: int
+    until_ms: int
+
+
 class Liveness:
     """Last heartbeats of the registered replicas; the caller removes those of replicas that end."""
 
@@ -78,6 +86,7 @@ class Liveness:
         self._heartbeats: dict[ReplicaKey, Heartbeat] = {}
         self._by_group: dict[str, set[int]] = {}
         self._leases: dict[str, Lease] = {}
+        self._strangers: dict[str, _Stranger] = {}
         # A connection has one replica as a rule; a container of brokers has some.
         self._by_connection: dict[Hashable, set[ReplicaKey]] = {}
 
@@ -116,6 +125,7 @@ class Liveness:
         """Remove all replicas of a group."""
         for number in sorted(self._by_group.get(group, ())):
             self.forget(ReplicaKey(group, number))
+        self._strangers.pop(group, None)
         self.end_lease(group)
 
     def clear(self) -> None:
@@ -124,6 +134,7 @@ class Liveness:
         self._by_group.clear()
         self._by_connection.clear()
         self._leases.clear()
+        self._strangers.clear()
 
     def get(self, key: ReplicaKey) -> Heartbeat | None:
         """Return the last heartbeat of a replica, or None."""
@@ -146,6 +157,31 @@ class Liveness:
             for number in self._by_group.get(group, ())
             if self.is_alive(key := ReplicaKey(group, number), now_ms)
         }
+
+    def take_stranger(self, group: str, standing: Standing, until_ms: int) -> None:
+        """Note the epochs of a replica of a known group that is not registered here as it is.
+
+        Args:
+            group: the group; the caller knows it, so that their number is bounded.
+            standing: the epochs of its log and of its set.
+            until_ms: when they are forgotten.
+        """
+        last = self._strangers.get(group, _Stranger(0, 0, 0))
+        self._strangers[group] = _Stranger(
+            highest((last.epoch, standing.epoch)),
+            highest((last.set_epoch, standing.set_epoch)),
+            max(last.until_ms, until_ms),
+        )
+
+    def highest_epochs(self, group: str, now_ms: int) -> tuple[int, int]:
+        """Return the highest epochs that alive replicas of a group report: of logs, and of sets."""
+        alive = [*self.standings(group, now_ms).values()]
+        epochs, set_epochs = [each.epoch for each in alive], [each.set_epoch for each in alive]
+        stranger = self._strangers.get(group)
+        if stranger is not None and now_ms < stranger.until_ms:
+            epochs.append(stranger.epoch)
+            set_epochs.append(stranger.set_epoch)
+        return highest(epochs), highest(set_epochs)
 
     def grant_lease(self, key: ReplicaKey, now_ms: int) -> None:
         """Grant a master its lease, from now on.

@@ -5,7 +5,7 @@ All functions are pure. The caller stores and applies the events of a verdict be
 Source: ReplicasInfoManager, DefaultElectPolicy (5.4.0); differences are in docs/failover.md.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -59,11 +59,17 @@ class Standing:
         epoch: of the master that it follows, or was.
         end_offset: end of its commit log.
         priority: `brokerElectionPriority`; a lower number is preferred.
+        set_epoch: highest epoch of the sync-state set that it knows of.
+        leads: epoch in which it is the master; 0: it is none, or does not report it.
+        members: replicas that this master waits for, itself included.
     """
 
     epoch: int
     end_offset: int
     priority: int
+    set_epoch: int = 0
+    leads: int = 0
+    members: frozenset[int] = frozenset()
 
 
 ACCEPTED: Final = Verdict()
@@ -302,18 +308,83 @@ def elected(
         replica_id: the new master.
         alive: standings of the replicas that send heartbeats.
     """
-    epoch, heard = group.master_epoch, _highest_epoch(alive)
+    epoch = max(group.master_epoch, _highest_epoch(alive))
+    set_epoch = max(group.set_epoch, highest(each.set_epoch for each in alive.values()))
     elections: list[AnyEvent] = []
-    if heard > epoch:
-        epoch = heard
-        elections.append(replace(group, master_epoch=heard).stored())
-    elections.append(MasterElected(group.name, replica_id, epoch + 1, group.set_epoch + 1))
+    if (epoch, set_epoch) != (group.master_epoch, group.set_epoch):
+        elections.append(replace(group, master_epoch=epoch, set_epoch=set_epoch).stored())
+    elections.append(MasterElected(group.name, replica_id, epoch + 1, set_epoch + 1))
     return elections
 
 
-def _highest_epoch(alive: Mapping[int, Standing]) -> int:
-    epochs = (each.epoch for each in alive.values())
+def restore(group: ReplicaGroup, alive: Mapping[int, Standing], heard_epoch: int) -> Verdict:
+    """Elect the present master again, when the state is older than the logs.
+
+    The stored set does not count: its members may lack acknowledged messages. The present master
+    has all of them, unless another one was elected after it. That one would be a member of the set
+    that it waits for, so all of these have to be alive, and none may have a higher epoch.
+
+    Args:
+        group: the group, as an old backup of the controller has it.
+        alive: standings of the replicas that send heartbeats.
+        heard_epoch: highest epoch of all heartbeats, also of replicas that are unknown here.
+    """
+    present = [number for number, each in alive.items() if each.leads == heard_epoch > 0]
+    behind = (
+        f"the state of the controller (epoch {group.master_epoch}, set {group.set_epoch}) is older "
+        f"than the logs (epoch {heard_epoch}), as after the restore of a backup"
+    )
+    if not present:
+        return refused(
+            ResponseCode.CONTROLLER_ELECT_MASTER_FAILED,
+            f"{behind}, and no replica is the master of that epoch: start all brokers of "
+            f"{group.name}, then elect the one with the newest log by mqadmin electMaster",
+        )
+    master_id = min(present)
+    if missing := sorted(alive[master_id].members - alive.keys()):
+        listed = ", ".join(map(str, missing))
+        return refused(
+            ResponseCode.CONTROLLER_ELECT_MASTER_FAILED,
+            f"{behind}, and replica {listed} of the set of master {master_id} is not alive or not "
+            f"known: start it, or elect {master_id} by mqadmin electMaster",
+        )
+    return Verdict(events=elected(group, master_id, alive))
+
+
+def restore_by_operator(
+    group: ReplicaGroup, alive: Mapping[int, Standing], heard_epoch: int, designated: int
+) -> Verdict:
+    """Elect the replica that an operator names, when the state is older than the logs; see above.
+
+    Args:
+        group: the group.
+        alive: standings of the replicas that send heartbeats.
+        heard_epoch: see `restore`.
+        designated: that replica, in the stored set or not.
+    """
+    code = ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+    standing = alive.get(designated)
+    if standing is None:
+        return refused(code, f"replica {designated} is not alive")
+    newest = max((each.epoch, each.end_offset) for each in alive.values())
+    is_newest = standing.leads == heard_epoch or (standing.epoch, standing.end_offset) >= newest
+    if standing.epoch < heard_epoch or not is_newest:
+        return refused(
+            code,
+            f"the log of replica {designated} ends in epoch {standing.epoch} at "
+            f"{standing.end_offset}, another one in {max(heard_epoch, newest[0])} at {newest[1]}: "
+            "elect that one, or stop it and give its messages up",
+        )
+    return Verdict(events=elected(group, designated, alive))
+
+
+def highest(epochs: Iterable[int]) -> int:
+    """Return the highest of reported epochs; 0 without any. Absurd ones are ignored."""
     return max((each for each in epochs if each <= MAX_HEARD_EPOCH), default=0)
+
+
+def _highest_epoch(alive: Mapping[int, Standing]) -> int:
+    return highest(each.epoch for each in alive.values())
 
 
 def _rank(replica_id: int, standing: Standing) -> tuple[int, int, int, int]:

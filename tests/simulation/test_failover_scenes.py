@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from rocketpy.broker.delay.delivery import DelayDelivery
-from rocketpy.controller.elections import ElectionRequest
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.headers.send import SendMessageRequestHeader
 from rocketpy.proto.record.message import decode_message
@@ -178,7 +177,8 @@ def test_first_master_whose_messages_no_replica_has_joins_again() -> None:
     play(course)
 
 
-async def _elect_often(scene: Scene, count: int) -> None:
+async def elect_often(scene: Scene, count: int) -> None:
+    """Stop the master and start it again, some times."""
     for _ in range(count):
         master = next(each for each in scene.nodes if each.is_master)
         await scene.acknowledged(master, scene.loop.rng.randrange(100))
@@ -214,44 +214,11 @@ def test_group_whose_controller_lost_its_state_joins_a_new_one() -> None:
 
     async def course(scene: Scene) -> None:
         await scene.begin()
-        await _elect_often(scene, 3)
+        await elect_often(scene, 3)
         before = [scene.numbers(each) for each in scene.nodes]
         await _start_with_new_controller(scene)
         assert [scene.numbers(each) for each in scene.nodes] == before
-        await _elect_often(scene, 1)
-
-    play(course)
-
-
-def test_group_whose_controller_is_restored_from_a_backup_follows_an_operators_election() -> None:
-    async def course(scene: Scene) -> None:
-        await scene.begin()
-        log = Path("/controller/controller.log")
-        backup = scene.controller.files.read_bytes(log)
-        await _elect_often(scene, 3)
-        scene.controller.kill()
-        scene.controller.files.write_bytes(log, backup)
-        await scene.controller.start()
-        await asyncio.sleep(30.0)
-        master = next(each for each in scene.nodes if each.is_master)
-        assert master.node is not None
-        stale = scene.controller.controller
-        assert stale is not None
-        group = next(iter(stale._context.groups))
-        assert group.master_epoch < master.node.master.epoch
-        asked = ElectionRequest(designated=master.node.broker_id)
-        store, decisions = stale._context.store, stale._context.decisions
-        verdict = await store.change(
-            lambda: decisions.answer(group, asked, scene.controller.clock.monotonic_ms())
-        )
-        assert verdict.is_accepted
-        epoch = next(iter(stale._context.groups)).master_epoch
-        await scene.until(
-            lambda: all(each.node and each.node.master.epoch == epoch for each in scene.nodes),
-            "all know the elected master",
-        )
-        await scene.healed()
-        await _elect_often(scene, 2)
+        await elect_often(scene, 1)
 
     play(course)
 

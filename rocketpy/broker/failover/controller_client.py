@@ -94,6 +94,9 @@ class ReplicaStatus:
         timeout_ms: silence after which this broker is dead.
         priority: for elections.
         needs_all: whether this replica, as a master, waits for the whole set.
+        set_epoch: highest epoch of the sync-state set that it knows of.
+        leads: epoch in which it is the master; 0: it is none.
+        members: replicas that this master waits for, itself included.
     """
 
     address: str
@@ -103,6 +106,9 @@ class ReplicaStatus:
     timeout_ms: int
     priority: int
     needs_all: bool
+    set_epoch: int = 0
+    leads: int = 0
+    members: frozenset[int] = frozenset()
 
 
 class ControllerClient:
@@ -284,6 +290,9 @@ class ControllerClient:
             election_priority=status.priority,
             rocketpy_needs_all=status.needs_all,
             rocketpy_state=self._known.state_id or None,
+            rocketpy_set_epoch=status.set_epoch,
+            rocketpy_master_epoch=status.leads or None,
+            rocketpy_members=";".join(map(str, sorted(status.members))) or None,
         )
         fields = header.to_ext()
         states: set[str] = set()

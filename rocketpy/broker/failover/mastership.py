@@ -125,6 +125,16 @@ class Mastership:
         """Stored sync-state set."""
         return frozenset() if self._set is None else self._set.stored
 
+    @property
+    def awaited(self) -> frozenset[int]:
+        """Replicas of the stored set and of the asked one; empty before the log is opened."""
+        return frozenset() if self._set is None else self._set.needed | {self._own_id}
+
+    @property
+    def set_epoch(self) -> int:
+        """Epoch of the stored sync-state set."""
+        return self._info.set_epoch if self._set is None else self._set.set_epoch
+
     # -- events ------------------------------------------------------------------------------
 
     def lease_renewed(self, sent_ms: int, lease_ms: int) -> None:

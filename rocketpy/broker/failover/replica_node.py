@@ -342,7 +342,8 @@ class ReplicaNode:
 
     def observe(self, info: GroupInfo) -> None:
         """Take the state of the group from an answer or a notification (1008)."""
-        if info.master.epoch >= self._info.master.epoch:
+        known = self._info
+        if (info.master.epoch, info.set_epoch) >= (known.master.epoch, known.set_epoch):
             self._info = info
         if self._state.observe(info.master):
             _log.info(
@@ -385,7 +386,7 @@ class ReplicaNode:
             server = parts.replication.server
             if server is not None:
                 confirmed = server.acknowledgements.confirmed_end
-        epochs = self._epochs.epochs
+        epochs, mastership = self._epochs.epochs, self._mastership
         return ReplicaStatus(
             address=self._address,
             epoch=epochs[-1].number if epochs else 0,
@@ -394,6 +395,9 @@ class ReplicaNode:
             timeout_ms=config.controller_heart_beat_timeout_mills,
             priority=config.broker_election_priority,
             needs_all=config.all_ack_in_sync_state_set,
+            set_epoch=max(self._info.set_epoch, 0 if mastership is None else mastership.set_epoch),
+            leads=mastership.master.epoch if mastership is not None and mastership.awaited else 0,
+            members=frozenset() if mastership is None else mastership.awaited,
         )
 
     async def _watch_set(self) -> None:

@@ -20,6 +20,7 @@ from rocketpy.remoting.connection.channel import Channel
 _logger = structlog.get_logger(__name__)
 
 _LAST_PRIORITY = (1 << 31) - 1
+_MOST_MEMBERS_CHARS = 1_024
 
 
 class HeartbeatProcessor:
@@ -41,9 +42,16 @@ class HeartbeatProcessor:
         context = self._context
         group = context.groups.get(header.broker_name)
         replica = None if group is None else group.replicas.get(header.broker_id or 0)
+        now_ms = context.clock.monotonic_ms()
+        beat = _heartbeat(header, channel, now_ms)
+        is_ours = header.rocketpy_state in {None, context.store.state_id}
+        is_known = replica is not None and replica.address == header.broker_addr
+        if group is not None and is_ours and not is_known:
+            # Registered after the backup that this state was restored from.
+            context.liveness.take_stranger(group.name, beat.standing, beat.deadline_ms)
         if group is None or replica is None or header.broker_id is None:
             return make_response(request)
-        if header.rocketpy_state not in {None, context.store.state_id}:
+        if not is_ours:
             _logger.warning(
                 "heartbeat ignored, its broker belongs to another controller's state: "
                 "check controllerAddr",
@@ -62,21 +70,13 @@ class HeartbeatProcessor:
                 registered=replica.address,
             )
             return make_response(request)
-        now_ms = context.clock.monotonic_ms()
         key = ReplicaKey(group.name, header.broker_id)
         was_alive = context.liveness.is_alive(key, now_ms)
-        context.liveness.take(key, _heartbeat(header, channel, now_ms))
+        context.liveness.take(key, beat)
         if not was_alive:
             _logger.info("replica alive", broker=group.name, id=key.replica_id)
-            if (header.epoch or 0) > group.master_epoch > 0:
-                _logger.error(
-                    "state older than the logs: elect the present master of the brokers",
-                    broker=group.name,
-                    epoch=group.master_epoch,
-                    epoch_of_log=header.epoch,
-                    id=key.replica_id,
-                )
-        if not context.has_alive_master(group):
+        is_outdated = context.decisions.is_outdated(group, now_ms)
+        if is_outdated or not context.has_alive_master(group):
             context.elections.suspect([group.name])
         if key.replica_id == group.master_id and header.rocketpy_needs_all is False:
             context.liveness.grant_lease(key, now_ms)
@@ -106,8 +106,17 @@ def _heartbeat(
             header.epoch or 0,
             header.max_offset or 0,
             _LAST_PRIORITY if priority is None else priority,
+            set_epoch=header.rocketpy_set_epoch or 0,
+            leads=header.rocketpy_master_epoch or 0,
+            members=_members(header.rocketpy_members or ""),
         ),
         confirm_offset=header.confirm_offset or 0,
         needs_all=header.rocketpy_needs_all,
         connection=channel,
     )
+
+
+def _members(text: str) -> frozenset[int]:
+    """Parse ids with semicolons in between; other texts name no replica that is alive."""
+    parts = text[:_MOST_MEMBERS_CHARS].split(";") if text else []
+    return frozenset(int(each) if each.isdecimal() else -1 for each in parts)

@@ -205,10 +205,16 @@ class ControllerHeartbeatRequestHeader(BrokerHeartbeatRequestHeader):
     Attributes:
         rocketpy_needs_all: whether this master acknowledges what all of the sync-state set has.
         rocketpy_state: id of the controller's state that the broker belongs to.
+        rocketpy_set_epoch: highest epoch of the sync-state set that it knows of.
+        rocketpy_master_epoch: epoch in which it is the master; 0 or none: it is none.
+        rocketpy_members: replicas that this master waits for, itself included: `1;2`.
     """
 
     rocketpy_needs_all: bool | None = None
     rocketpy_state: str | None = None
+    rocketpy_set_epoch: Int32 | None = None
+    rocketpy_master_epoch: Int32 | None = None
+    rocketpy_members: str | None = None
 
 
 @header
