@@ -1,6 +1,6 @@
 """Parts of a controller that its processors share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -39,6 +39,7 @@ class ControllerContext:
         elections: elects without being asked.
         notifier: notifies brokers of elections.
         clock: the time.
+        hand_overs: names of the groups whose masters are asked to hand over now.
     """
 
     settings: LiveConfig[ControllerConfig]
@@ -48,6 +49,7 @@ class ControllerContext:
     elections: ElectionService
     notifier: RoleNotifier
     clock: Clock
+    hand_overs: set[str] = field(default_factory=set)
 
     @property
     def groups(self) -> ReplicaGroups:

@@ -76,10 +76,12 @@ class HeartbeatAnswer:
     Attributes:
         info: state of the group; None without one.
         lease_ms: length of the master's lease, from the time the heartbeat was sent.
+        hands_over: whether the controller asks this master to hand over now.
     """
 
     info: GroupInfo | None = None
     lease_ms: int | None = None
+    hands_over: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +313,9 @@ class ControllerClient:
             if found.master_epoch is None or self._known.is_other(address, state_id):
                 return HeartbeatAnswer()
             states.add(state_id)
-            return HeartbeatAnswer(_group(found, response.body), found.lease_ms)
+            return HeartbeatAnswer(
+                _group(found, response.body), found.lease_ms, bool(found.rocketpy_hand_over)
+            )
 
         answers = await asyncio.gather(*(send(each) for each in self._addresses))
         if len(states) > 1:

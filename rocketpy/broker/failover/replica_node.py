@@ -28,6 +28,7 @@ from rocketpy.broker.failover.mastership import Mastership
 from rocketpy.broker.failover.node_settings import NodeSettings
 from rocketpy.broker.failover.node_state import Assignment, MasterInfo, NodeRole, NodeState
 from rocketpy.broker.failover.requests import add_node_requests, runtime_info
+from rocketpy.broker.failover.shared_call import SharedCall
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.errors import RocketPyError, StoreError
 from rocketpy.proto.replication.epochs import Epochs, epochs_before, with_epoch
@@ -54,6 +55,8 @@ _JOIN_TICK_S: Final = 0.01
 _HAND_OVER_S: Final = 1.0
 _LAST_TABLES_S: Final = 0.5
 _POLL_S: Final = 0.01
+_NOTICE_PAUSE_MS: Final = 100
+"""Least time between two questions that notifications (1008) lead to."""
 
 
 async def _run_to_end(work: Coroutine[None, None, None]) -> None:
@@ -137,6 +140,8 @@ class ReplicaNode:
         self._is_stopping = False
         self._is_registered = False
         self._must_ask = False
+        self._is_asked = SharedCall(self._is_hand_over_asked, _NOTICE_PAUSE_MS, self._clock)
+        self._ask_again_ms = 0
 
     # -- what others see ---------------------------------------------------------------------
 
@@ -246,6 +251,17 @@ class ReplicaNode:
             await asyncio.sleep(_POLL_S)
         return True
 
+    async def hand_over_if_asked(self) -> bool:
+        """Hand over (1008) if the controller itself asks for it: anyone can send that request.
+
+        Returns:
+            Whether this replica is the master and refuses sends now.
+        """
+        return self._mastership is not None and await self._is_asked() and await self.hand_over()
+
+    async def _is_hand_over_asked(self) -> bool:
+        return (await self._client.heartbeat(self._id, self._status())).hands_over
+
     async def _serve_elected(self, info: GroupInfo | None) -> None:
         """Wait until the elected replica has the last tables: it closes its connection then."""
         server = None if self.broker is None else self.broker.parts.replication.server
@@ -325,7 +341,11 @@ class ReplicaNode:
                 await self._ask()
 
     async def _ask(self) -> None:
-        """Ask for the master, or for an election while there is none."""
+        """Ask for the master, or for an election while there is none; not too often."""
+        wait_ms = self._ask_again_ms - self._clock.monotonic_ms()
+        if wait_ms > 0:
+            await asyncio.sleep(wait_ms / 1_000)
+        self._ask_again_ms = self._clock.monotonic_ms() + _NOTICE_PAUSE_MS
         if self._state.known.master_id is None:
             info = await self._client.elect(self._id)
         else:

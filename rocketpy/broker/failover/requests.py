@@ -41,8 +41,8 @@ class Node(Protocol):
         """Ask the controller soon."""
         ...
 
-    async def hand_over(self) -> bool:
-        """Refuse sends, wait for the needed replicas, and return whether it did."""
+    async def hand_over_if_asked(self) -> bool:
+        """Hand over if the controller itself asks for it, and return whether it did."""
         ...
 
 
@@ -57,7 +57,7 @@ def add_node_requests(table: RequestTable, node: Node) -> None:
         if not header.rocketpy_hand_over:
             # A hint alone: anyone can send this request, so that the controller is asked.
             node.check()
-        elif not await node.hand_over():
+        elif not await node.hand_over_if_asked():
             return make_response(request, ResponseCode.SYSTEM_ERROR, "no hand-over here")
         return make_response(request)
 

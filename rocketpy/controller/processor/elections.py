@@ -126,8 +126,13 @@ class ElectionProcessor:
         is_useful = designated in group.members and context.is_alive(name, designated or 0)
         if not (is_ours and is_useful and context.has_alive_master(group)):
             return asked
-        if not await context.notifier.ask_hand_over(group):
-            return asked
+        # The master asks by a heartbeat whether the request is ours.
+        context.hand_overs.add(name)
+        try:
+            if not await context.notifier.ask_hand_over(group):
+                return asked
+        finally:
+            context.hand_overs.discard(name)
         return ElectionRequest(
             asker=group.master_id,
             designated=designated,

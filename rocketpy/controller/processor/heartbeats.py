@@ -82,14 +82,19 @@ class HeartbeatProcessor:
             context.liveness.grant_lease(key, now_ms)
         return self._answer(request, group, key.replica_id)
 
-    @staticmethod
-    def _answer(request: RemotingCommand, group: ReplicaGroup, replica_id: int) -> RemotingCommand:
+    def _answer(
+        self, request: RemotingCommand, group: ReplicaGroup, replica_id: int
+    ) -> RemotingCommand:
+        is_master = replica_id == group.master_id
         header = ControllerHeartbeatResponseHeader(
-            lease_ms=LEASE_MS if replica_id == group.master_id else None,
+            lease_ms=LEASE_MS if is_master else None,
             master_broker_id=group.master_id,
             master_address=group.master_address,
             master_epoch=group.master_epoch,
             sync_state_set_epoch=group.set_epoch,
+            rocketpy_hand_over=True
+            if is_master and group.name in self._context.hand_overs
+            else None,
         )
         body = SyncStateSet(set(group.members), group.set_epoch).encode()
         return make_response(request, ext_fields=header.to_ext(), body=body)

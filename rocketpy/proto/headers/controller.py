@@ -223,6 +223,7 @@ class ControllerHeartbeatResponseHeader(Header):
 
     Attributes:
         lease_ms: length of the master's lease, from the time it sent the heartbeat.
+        rocketpy_hand_over: the controller asks this master to hand over now.
     """
 
     lease_ms: Int64 | None = None
@@ -230,3 +231,4 @@ class ControllerHeartbeatResponseHeader(Header):
     master_address: str | None = None
     master_epoch: Int32 | None = None
     sync_state_set_epoch: Int32 | None = None
+    rocketpy_hand_over: bool | None = None
