@@ -4,6 +4,8 @@
   as missing, as after the restore of a damaged backup. If there is no file, nothing else may show
   that the store had messages: a wrong path or an unmounted volume would otherwise empty the
   queues, and lower the offsets of groups.
+- Store directory: it must not be empty beside a log with messages in another place: the path may be
+  wrong, or its volume not mounted. Groups would lose their offsets, and topics their settings.
 - Queues: the sum of their lengths must match the checkpoint (`recovery.recovery`), they must have
   no gap (`consume_queue.queue_files`) and start where the log starts, because retention deletes
   only files without messages in the log.
@@ -77,10 +79,14 @@ def check_log(root: Path, log: CommitLog, files: StoreFiles, checkpoint: Checkpo
     """Check that the log has the files that the checkpoint covers; warn if there is nothing else.
 
     Raises:
-        StoreFormatError: files are missing.
+        StoreFormatError: files are missing, or the whole store directory of a log elsewhere.
     """
     check_log_is_there(log.directory, log.file_bytes, files, checkpoint.log_phy_offset)
     if is_log_alone(root, files):
+        # Below the store directory, the log shows that its path is right.
+        is_elsewhere = not log.directory.is_relative_to(root)
+        if is_elsewhere and not is_log_blank(log.directory, files):
+            raise missing_root(root, log.directory)
         logger.warning(
             "store has only its commit log, and groups have no offsets: path=%s log=%s",
             root,
@@ -184,6 +190,16 @@ def missing_log(directory: Path, trace: str) -> StoreFormatError:
         "storePathCommitLog, "
         "or mount or restore the directory; to give up its messages and continue with an empty "
         "log, start once with --start-empty"
+    )
+
+
+def missing_root(root: Path, log_directory: Path) -> StoreFormatError:
+    """Return the error about an empty store directory beside a log with messages."""
+    return StoreFormatError(
+        f"{root} has neither checkpoint nor consumequeue nor config, but {log_directory} has "
+        "messages: offsets of groups, settings of topics and the progress of delayed messages "
+        "would be lost. Check storePathRootDir, or mount or restore the directory; to rebuild its "
+        f"queues from the log and go without the rest, create {root / 'config'}"
     )
 
 

@@ -175,6 +175,51 @@ def test_log_without_anything_else_is_a_warning(caplog: pytest.LogCaptureFixture
     assert "only its commit log" not in caplog.text
 
 
+@pytest.mark.parametrize("place", ["/log", "/storelog", "/log/below"])
+def test_empty_store_directory_beside_a_log_elsewhere_is_refused_and_nothing_changes(
+    place: str,
+) -> None:
+    kit, sent = stored(10, store_path_commit_log=place)
+    kit.files.remove_tree(Path("/store"))
+    before = kit.files.list_files(Path(place))
+    for _ in range(2):
+        with pytest.raises(
+            StoreFormatError, match=f"/store has neither .*{place} has messages.*storePathRootDir"
+        ):
+            kit.open()
+        assert kit.files.list_files(Path(place)) == before
+        assert kit.files.list_directories(Path("/store")) == []
+    kit.files.make_directories(Path("/store/config"))  # as the error says
+    store = kit.open()
+    assert bodies(store) == sent
+    store.close()
+    assert bodies(kit.open()) == sent
+
+
+@pytest.mark.parametrize("part", ["checkpoint", "consumequeue", "config"])
+def test_store_directory_with_a_part_of_its_files_is_rebuilt_from_a_log_elsewhere(
+    part: str,
+) -> None:
+    kit, sent = stored(10, store_path_commit_log="/log")
+    kit.files.make_directories(Path("/store/config"))
+    path = Path("/store") / part
+    kept = kit.files.read_bytes(path) if part == "checkpoint" else b""
+    kit.files.remove_tree(Path("/store"))
+    kit.files.make_directories(path.parent if part == "checkpoint" else path)
+    if part == "checkpoint":
+        kit.files.write_bytes(path, kept)
+    assert bodies(kit.open()) == sent
+
+
+def test_new_store_with_a_log_elsewhere_starts_until_it_has_messages() -> None:
+    kit = Kit(store_path_commit_log="/log")
+    kit.open()
+    kit.files.kill()
+    kit.files.remove_tree(Path("/store"))
+    store = kit.open()
+    assert put_many(store, 1)
+
+
 def test_new_store_and_offsets_of_zero_need_no_log() -> None:
     kit = Kit()
     kit.files.make_directories(Path("/store/config"))
