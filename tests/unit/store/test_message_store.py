@@ -251,6 +251,9 @@ def test_log_that_another_store_uses_is_refused_before_it_is_read() -> None:
             other.open()
     assert put_many(store, 2, 3) == bodies(store, start=3)
     store.close()
+    with pytest.raises(StoreFormatError, match="/other has neither checkpoint"):
+        other.open()
+    kit.files.make_directories(Path("/other/config"))
     other.open()
 
 
