@@ -79,7 +79,8 @@ def test_archive_after_a_signal_ends_with_the_current_batch(
     signal_in_batch: list[int],
 ) -> None:
     words = ["--pattern", "pay-.*", "--batch-rows", "40", "--compact-every", "0"]
-    handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    handlers = [signal.getsignal(each) for each in numbers]
 
     signal_in_batch.append(signal.SIGTERM)
     code, done, _ = run(capsys, cluster, tmp_path, *words, "--every", "1")
@@ -89,7 +90,7 @@ def test_archive_after_a_signal_ends_with_the_current_batch(
     signal_in_batch.append(signal.SIGINT)
     code, done, _ = run(capsys, cluster, tmp_path, *words)
     assert (code, done["messages"], done["stopped_by"]) == (130, 40, "SIGINT")
-    assert handlers == [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
+    assert handlers == [signal.getsignal(each) for each in numbers]
 
     code, done, _ = run(capsys, cluster, tmp_path, *words)
     assert (code, done["messages"], done["stopped_by"]) == (0, 40, "")

@@ -274,8 +274,8 @@ def command(  # noqa: PLR0913 - an option each
     message is missing or duplicated, for any reader of the files. The progress is stored in
     DIR/_manifests and DIR/_checkpoint; without the latter the manifests are used.
 
-    SIGTERM and SIGINT end it after the current batch: exit code 0 with --every, else 128 plus the
-    signal number, because messages remain to be archived.
+    SIGTERM, SIGINT and SIGHUP end it after the current batch: exit code 0 with --every, else 128
+    plus the signal number, because messages remain to be archived.
     """
     # Report all missing requirements at once, before a directory is created.
     need_extra(*(("pyarrow", "numpy") if only_compact else ()))

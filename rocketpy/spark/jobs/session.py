@@ -6,7 +6,9 @@ PySpark is imported only when a job creates a session.
 import importlib.util
 import os
 import re
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -91,9 +93,28 @@ def spark_session(
     for key, value in (settings | dict(conf or {})).items():
         builder = builder.config(key, value)
     with plain_errors():
-        session = builder.getOrCreate()
+        with _hang_up_ignored():
+            session = builder.getOrCreate()
         session.sparkContext.setLogLevel("WARN" if is_debug() else "OFF")
     return session
+
+
+@contextmanager
+def _hang_up_ignored() -> Iterator[None]:
+    """Start processes that ignore SIGHUP during the block.
+
+    A closed terminal sends it to the JVM as well, which would end before the batch of a job that
+    ends with its current batch. The JVM ends with the job in any case.
+    """
+    hang_up: signal.Signals | None = getattr(signal, "SIGHUP", None)
+    if hang_up is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(hang_up, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(hang_up, before)
 
 
 def _silence_start() -> None:

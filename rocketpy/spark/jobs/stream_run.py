@@ -1,4 +1,4 @@
-"""Runs a stream with `foreachBatch`, and ends it between two batches on SIGTERM or SIGINT."""
+"""Runs a stream with `foreachBatch`, and ends it between two batches on a stop signal."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -7,13 +7,13 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+from rocketpy.runtime.stop_signals import stop_signals
 from rocketpy.spark.jobs.session import plain_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 CHECKPOINT: Final = "_checkpoint"
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 Take = Callable[["DataFrame", int], None]
 
@@ -90,7 +90,7 @@ def _is_stopped(error: Exception | None) -> bool:
 
 @contextmanager
 def _handled_by(gate: BatchGate) -> Iterator[None]:
-    before = {each: signal.signal(each, gate.close) for each in _SIGNALS}
+    before = {each: signal.signal(each, gate.close) for each in stop_signals()}
     try:
         yield
     finally:

@@ -1,8 +1,13 @@
 import importlib.util
+import signal
+import subprocess
+import sys
+import threading
 
 import pytest
 
 from rocketpy.errors import JobError
+from rocketpy.spark.jobs import session
 from rocketpy.spark.jobs.session import need_extra, plain_errors, sentence_of
 
 WORKER = """[PYTHON_DATA_SOURCE_ERROR] Failed when running: Traceback (most recent call last):
@@ -46,3 +51,29 @@ def test_need_extra_names_the_missing_modules(monkeypatch: pytest.MonkeyPatch) -
         JobError, match=r"pyspark, pyarrow, numpy .*pip install 'rocketpy-mq\[spark\]'"
     ):
         need_extra()
+
+
+def test_process_that_a_session_starts_ignores_a_closed_terminal() -> None:
+    shown = "import signal; print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with session._hang_up_ignored():
+            inside = subprocess.check_output([sys.executable, "-c", shown], text=True)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+        after = subprocess.check_output([sys.executable, "-c", shown], text=True)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert (inside, after) == ("True\n", "False\n")
+
+
+def test_session_of_another_thread_leaves_signals_alone() -> None:
+    seen: list[object] = []
+
+    def start() -> None:
+        with session._hang_up_ignored():
+            seen.append(signal.getsignal(signal.SIGHUP))
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGHUP)]
