@@ -13,6 +13,7 @@ from rocketpy import __version__
 from rocketpy.runtime import logs
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.runtime.config.operation import LOG_LEVELS
+from rocketpy.runtime.config.setting_checks import path_fault
 from rocketpy.runtime.log_limit import LogLimiter
 from rocketpy.runtime.logs import structlog
 
@@ -39,6 +40,13 @@ class LogOptions(NamedTuple):
     def overrides(self) -> list[str]:
         """The level as `key=value` text of the command line."""
         return [] if self.level is None else [f"logLevel={self.level}"]
+
+
+def whole_path(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse a path that a shell has not expanded: bash leaves `--data=~/data` as it is."""
+    if path is not None and (fault := path_fault(str(path))):
+        raise click.BadParameter(f"{str(path)!r} {fault}")
+    return path
 
 
 def log_options(function: F) -> F:
@@ -81,6 +89,7 @@ _OPTIONS: Final = (
     click.option(
         "--log-file",
         type=click.Path(path_type=Path, dir_okay=False),
+        callback=whole_path,
         help="Write log lines to this file instead of standard error.",
     ),
     click.option(

@@ -28,12 +28,11 @@ from rocketpy.cli.servers.daemon import (
     report_configuration,
     run_server,
 )
-from rocketpy.cli.servers.log_options import LogOptions, start_logs
+from rocketpy.cli.servers.log_options import LogOptions, start_logs, whole_path
 from rocketpy.cli.servers.start_rules import refuse_broken_rules
 from rocketpy.errors import StartError
 from rocketpy.runtime.config.config import ConfigSet, Sources, options_of
 from rocketpy.runtime.config.live_config import LiveConfig, load_with_live_file
-from rocketpy.runtime.config.setting_checks import path_fault
 from rocketpy.runtime.readiness import NotReady
 
 if TYPE_CHECKING:
@@ -165,13 +164,6 @@ def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     return namesrv, broker
 
 
-def _whole_path(_ctx: click.Context, _param: click.Parameter, path: Path) -> Path:
-    """Refuse a path that a shell has not expanded: bash leaves `--data=~/data` as it is."""
-    if fault := path_fault(str(path)):
-        raise click.BadParameter(f"{str(path)!r} {fault}")
-    return path
-
-
 @click.command(
     "standalone",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -181,7 +173,7 @@ def _whole_path(_ctx: click.Context, _param: click.Parameter, path: Path) -> Pat
     "--data",
     type=click.Path(path_type=Path, file_okay=False),
     required=True,
-    callback=_whole_path,
+    callback=whole_path,
     help="Directory of all files; created if it does not exist.",
 )
 @click.option(

@@ -36,6 +36,7 @@ from rocketpy.proto.bodies.heartbeat import (
 from rocketpy.proto.bodies.offset import OffsetSerializeWrapper
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import RETRY_PREFIX
+from rocketpy.runtime.config.setting_checks import path_fault
 
 T = TypeVar("T")
 
@@ -268,9 +269,14 @@ def make_offset_store(
         group: whose offsets.
         broadcast: offsets stay here.
         directory: where, when broadcasting; empty means `~/.rocketmq_offsets`.
+
+    Raises:
+        ConfigError: the directory begins with `~`, or has `${` or `;` in it.
     """
     if not broadcast:
         return BrokerOffsetStore(instance, group)
+    if fault := path_fault(directory):
+        raise ConfigError(f"{directory!r} {fault}", key="offset_dir")
     home = Path(directory) if directory else Path.home() / ".rocketmq_offsets"
     return LocalOffsetStore(home / instance.lasting_id / group / "offsets.json")
 

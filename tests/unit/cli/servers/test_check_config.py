@@ -121,3 +121,11 @@ def test_standalone_refuses_a_directory_that_the_shell_left_unexpanded(tmp_path:
     done = CliRunner().invoke(command, words)
     assert done.exit_code == 2
     assert "Invalid value for '--data': '~/data' begins with ~, " in done.output
+
+
+@pytest.mark.parametrize("program", ["namesrv", "broker", "controller", "standalone"])
+@pytest.mark.parametrize("path", ["~/mq.log", "${HOME}/mq.log", "/a;/b"])
+def test_log_file_that_no_shell_has_expanded_is_refused(program: str, path: str) -> None:
+    done = CliRunner().invoke(command, [program, f"--log-file={path}", "--check-config"])
+    assert done.exit_code == 2
+    assert f"Invalid value for '--log-file': {path!r} " in done.output

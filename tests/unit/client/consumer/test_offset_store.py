@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rocketpy.client.consumer.offset_store import LocalOffsetStore
-from rocketpy.errors import OffsetFileError
+from rocketpy.errors import ConfigError, OffsetFileError
 from rocketpy.proto.message_queue import MessageQueue
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, until
@@ -214,3 +214,14 @@ def test_broker_gets_each_offset_once() -> None:
         assert len([fields for fields in stored if fields["commitOffset"] == "2"]) == 2
 
     run_sim(main, queues=1)
+
+
+@pytest.mark.parametrize("directory", ["~/offsets", "${HOME}/offsets", "/a;/b"])
+def test_offset_directory_that_nothing_expands_is_refused(directory: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            with pytest.raises(ConfigError, match="offset_dir: "):
+                client.consumer("t", group="c", broadcast=True, offset_dir=directory)
+            client.consumer("t", group="d", offset_dir=directory)  # not used
+
+    run_sim(main)
