@@ -125,12 +125,9 @@ class MessageStore:
             self._root, log.directory, self._files, checkpoint, power_cut, start_empty=start_empty
         )
         # Before the check, whose advice must not be followed while another store uses the log.
-        if had_log:
-            self._locks.append(self._files.lock_directory(log.directory))
+        self._locks.append(self._files.lock_directory(log.directory))
         if had_log and not started_empty:
             check_log(self._root, log, self._files, checkpoint)
-        if not had_log:
-            self._locks.append(self._files.lock_directory(log.directory))
         log.load()
         self._table.load(after_crash=after_crash)
         parts.deleted.load()
