@@ -112,17 +112,20 @@ def _no_requests(_table: RequestTable) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowMaster:
-    """Functions that take the progress of the master, at a slave.
+    """Functions that take the progress of another broker.
 
-    What the master stored before it is in this log when they are called.
+    At a slave it is the master's: what the master stored before it is in this log when they are
+    called. At a master that returns it is that of a slave that acted.
 
     Attributes:
         delays: takes the offsets of the delay levels.
         timer: takes the checkpoint of the timer.
+        offsets: called at a returning master with each change of its offsets by a slave's.
     """
 
     delays: Callable[[Mapping[int, int]], None] | None = None
     timer: Callable[[TimerMarks], None] | None = None
+    offsets: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from rocketpy.broker.acting.acting_parts import ActingParts
-from rocketpy.broker.acting.pre_online import SlaveProgress
+from rocketpy.broker.acting.pre_online import SlaveProgress, taker_of_offsets
 from rocketpy.broker.clients.client_registry import ConsumerTable, ProducerTable
 from rocketpy.broker.clients.memberships import Memberships
 from rocketpy.broker.clients.queue_locks import QueueLocks
@@ -295,8 +295,7 @@ class BrokerParts:
         )
 
     def _build_acting(self, client: RemotingClient, rng: random.Random) -> ActingParts | None:
-        config = self.configs.broker
-        if not (config.enable_slave_acting_master and config.name_server_addresses):
+        if not (self.config.enable_slave_acting_master and self.config.name_server_addresses):
             return None
         return ActingParts(
             client,
@@ -328,7 +327,7 @@ class BrokerParts:
         return SlaveProgress(
             delays=follow_delays,
             timer=follow_timer,
-            offsets=lambda found: self.offsets.follow(found, None, None),
+            offsets=taker_of_offsets(self.offsets, self.features),
             is_streaming=self.replication.is_streaming,
             flushed_phy_offset=lambda: self.store.flushed_phy_offset,
         )
@@ -391,6 +390,8 @@ class BrokerParts:
                 counts_file=document("transactionMetrics"),
                 ops_file=document("transactionPendingOps.json"),
                 clock=self.clock,
+                escape=None if self.acting is None else self.acting.escape,
+                is_online=lambda: self.acting is None or self.acting.is_online,
             ),
             build_delay(
                 DelaySettings(

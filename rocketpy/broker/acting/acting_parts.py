@@ -127,6 +127,11 @@ class ActingParts:
         """Whether this broker delivers due messages; callable on any thread."""
         if self.slave is not None:
             return self.slave.delivers
+        return self.is_online
+
+    @property
+    def is_online(self) -> bool:
+        """Whether a master knows the progress of its slaves; callable on any thread."""
         return self.pre_online is None or self.pre_online.is_online
 
     def limit(self, features: Sequence[Feature]) -> tuple[Feature, ...]:

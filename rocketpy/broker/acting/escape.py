@@ -4,9 +4,13 @@ An acting master stores nothing. A message that it has to deliver is sent to any
 topic at another group, so its order is lost. Without such a group it stays for the master: the
 reader tries again, and does not pass it.
 
+A half message is sent as the producer sent it: it begins a new transaction at the other group,
+which asks the producer for its outcome.
+
 A send whose response is lost is repeated, so a message may be delivered twice, as with Apache.
 
-Source: EscapeBridge.putMessageToRemoteBroker (5.4.0).
+Source: EscapeBridge.putMessageToRemoteBroker,
+TransactionalMessageUtil.buildTransactionalMessageFromHalfMessage (5.4.0).
 """
 
 import asyncio
@@ -25,17 +29,22 @@ from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
 from rocketpy.proto.perm import is_writeable
 from rocketpy.proto.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_PRODUCER_GROUP,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELAY_SEC,
     PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_TIMER_OUT_MS,
+    PROPERTY_TRANSACTION_CHECK_TIMES,
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
     PROPERTY_WAIT_STORE_MSG_OK,
     encode_properties,
     parse_properties,
 )
-from rocketpy.proto.topic_names import TIMER_TOPIC
+from rocketpy.proto.record.sys_flag import TRANSACTION_PREPARED
+from rocketpy.proto.topic_names import TIMER_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 from rocketpy.proto.wire.command import make_request
 from rocketpy.remoting.client import RemotingClient
@@ -60,6 +69,13 @@ _SCHEDULING: Final = (
     PROPERTY_REAL_QUEUE_ID,
 )
 """Properties by which another broker would schedule the message again."""
+_OF_HALF: Final = (
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_TRANSACTION_CHECK_TIMES,
+    PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
+)
+"""Properties that a broker adds to a half message."""
 _STORED: Final = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -126,19 +142,20 @@ class EscapeWriter(SystemWriter):
 
     async def send(self, message: PutMessage) -> bool:
         """Send a message; returns whether another broker has stored it."""
-        topic, properties = _escaping(message)
+        topic, properties, sys_flag = _escaping(message)
         targets = await self._targets(topic)
         if not targets:
             self._complain(topic, "no other broker group has the topic")
             return False
         address, queue_count = self._rng.choice(targets)
         header = SendMessageRequestHeaderV2(
-            producer_group=f"InnerProducerGroup_{self._identity.broker_name}",
+            producer_group=properties.get(PROPERTY_PRODUCER_GROUP)
+            or f"InnerProducerGroup_{self._identity.broker_name}",
             topic=topic,
             default_topic="TBW102",
             default_topic_queue_nums=queue_count,
             queue_id=self._rng.randrange(queue_count),
-            sys_flag=message.sys_flag,
+            sys_flag=sys_flag,
             born_timestamp=message.born_timestamp_ms,
             flag=message.flag,
             properties=encode_properties(properties).decode("utf-8", "replace"),
@@ -188,10 +205,17 @@ def other_masters(route: TopicRouteData, identity: BrokerIdentity) -> Targets:
     return found
 
 
-def _escaping(message: PutMessage) -> tuple[str, dict[str, str]]:
-    """Return topic and properties of a message for another broker."""
+def _escaping(message: PutMessage) -> tuple[str, dict[str, str], int]:
+    """Return topic, properties and system flags of a message for another broker."""
     properties = parse_properties(message.properties)
+    properties[PROPERTY_WAIT_STORE_MSG_OK] = "false"
     topic, deliver_ms = message.topic, ""
+    if topic == TRANS_HALF_TOPIC:  # its delay, if any, begins with the commit
+        topic = properties.get(PROPERTY_REAL_TOPIC, topic)
+        for name in _OF_HALF:
+            properties.pop(name, None)
+        properties[PROPERTY_TRANSACTION_PREPARED] = "true"
+        return topic, properties, message.sys_flag | TRANSACTION_PREPARED
     if topic == TIMER_TOPIC:  # beyond the reach of the wheel: the other broker keeps it instead
         topic = properties.get(PROPERTY_REAL_TOPIC, topic)
         deliver_ms = properties.pop(PROPERTY_TIMER_OUT_MS, "")
@@ -199,8 +223,7 @@ def _escaping(message: PutMessage) -> tuple[str, dict[str, str]]:
         properties.pop(name, None)
     if deliver_ms:
         properties[PROPERTY_TIMER_DELIVER_MS] = deliver_ms
-    properties[PROPERTY_WAIT_STORE_MSG_OK] = "false"
-    return topic, properties
+    return topic, properties, message.sys_flag
 
 
 def _is_running(loop: asyncio.AbstractEventLoop) -> bool:

@@ -9,7 +9,7 @@ Source: BrokerPreOnlineService (5.4.0).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,8 @@ import structlog
 from rocketpy.broker.acting.member_poll import MemberPoll
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.config import MASTER_ID
-from rocketpy.broker.metadata.consumer_offsets import offsets_of
+from rocketpy.broker.feature import Feature
+from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets, offsets_of
 from rocketpy.broker.metadata.json_document import as_numbers, as_table
 from rocketpy.broker.operation.scheduling.delivery_time import decimal
 from rocketpy.errors import BrokerError, RocketPyError
@@ -57,6 +58,25 @@ class SlaveProgress:
     offsets: Callable[[Offsets], None]
     is_streaming: Callable[[int], bool]
     flushed_phy_offset: Callable[[], int]
+
+
+def taker_of_offsets(
+    offsets: ConsumerOffsets, features: Sequence[Feature]
+) -> Callable[[Offsets], None]:
+    """Return the function that takes the offsets of a slave, at a master.
+
+    Args:
+        offsets: the master's offsets.
+        features: those that continue at some of these offsets.
+    """
+
+    def take(found: Offsets) -> None:
+        offsets.follow(found, None, None)
+        for each in features:
+            if each.follow_master is not None and each.follow_master.offsets is not None:
+                each.follow_master.offsets()
+
+    return take
 
 
 class PreOnline:

@@ -249,6 +249,10 @@ class ConsumerOffsets:
             self.local_commits.note(key, queue_id, offset)
         return True
 
+    def advance(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Move an offset of the broker itself forward, at a slave; its master fetches it (43)."""
+        self.follow({(topic, group): {queue_id: offset}}, None, None)
+
     def follow(
         self,
         master: Mapping[tuple[str, str], Mapping[int, int]],

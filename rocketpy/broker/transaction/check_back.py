@@ -264,6 +264,24 @@ class CheckBack:
         op = self._offsets.query(TRANS_GROUP, TRANS_OP_HALF_TOPIC, 0)
         self._ops.load(op, self._ledger, self._queue.max_offset)
 
+    def take_progress(self) -> None:
+        """Continue at a larger stored progress, from a slave; before the first step."""
+        before, half = self._ledger.base, self._stored_progress(self._queue, TRANS_HALF_TOPIC)
+        place = before
+        while (place := self._ledger.first_open(place)) < half:
+            read = self._queue.read(place)
+            for message in read.messages:
+                if message.queue_offset < half and not self._is_decided(message.queue_offset):
+                    # Another broker group has the transaction now.
+                    self._counts.add(message.properties.get(PROPERTY_REAL_TOPIC, ""), -1)
+            if read.next_offset <= place:
+                break
+            place = read.next_offset
+        if half > before:
+            self._ledger.advance_to(half)
+            self._position = half
+            self._progress.reset(half)
+
     def persist(self) -> None:
         """Store everything known about decided halves, and commit the progress."""
         self._ops.flush()

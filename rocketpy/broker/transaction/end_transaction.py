@@ -49,6 +49,10 @@ Postpone = Callable[[PutMessage], Refusal | None]
 
 _HALF_TOPIC: Final = TRANS_HALF_TOPIC.encode()
 _NOT_FOUND: Final = Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+_NOT_ONLINE: Final = Refusal(
+    ResponseCode.SYSTEM_BUSY,
+    "this master has just started and first takes the progress of its slaves: retry later",
+)
 _ANSWERS: Final = {
     Claim.OTHER: Refusal(
         ResponseCode.SYSTEM_ERROR,
@@ -106,6 +110,8 @@ class EndTransactions:
         counts: number of open transactions by topic.
         config: the broker's settings; see `configure`.
         clock: time.
+        is_online: returns whether transactions may end: not before a returning master knows which
+            of them its slaves have sent to another broker group.
     """
 
     def __init__(  # noqa: PLR0913 - the parts an end touches
@@ -120,7 +126,9 @@ class EndTransactions:
         counts: PendingCounts,
         config: BrokerConfig,
         clock: Clock,
+        is_online: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._is_online = is_online
         self._store = store
         self._put = put
         self._topics = topics
@@ -150,7 +158,7 @@ class EndTransactions:
         commits = end.decision == TRANSACTION_COMMIT
         if not commits and end.decision != TRANSACTION_ROLLBACK:
             return False
-        half = self._find(end)
+        half = self._find(end) if self._is_online() else _NOT_ONLINE
         if isinstance(half, Refusal):
             done(half)
         elif self._ops.is_full:

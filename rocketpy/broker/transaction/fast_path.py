@@ -9,7 +9,7 @@ The order on disk is that of `EndTransactions`: halves are claimed before their 
 written, and named by an op message afterwards.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.metadata.topics import TopicTable
@@ -30,6 +30,7 @@ class BulkTransactions:
         counts: number of open transactions by topic.
         topics: topic table, which must have the topic of halves.
         config: the broker's settings; with a thread pool for ends, no commits are accepted.
+        is_online: returns whether transactions may end; see `EndTransactions`.
 
     Attributes:
         counts: number of open transactions by topic.
@@ -43,12 +44,15 @@ class BulkTransactions:
         counts: PendingCounts,
         topics: TopicTable,
         config: BrokerConfig,
+        *,
+        is_online: Callable[[], bool] = lambda: True,
     ) -> None:
         self._halves = halves
         self._ledger = ledger
         self._ops = ops
         self._topics = topics
         self._takes_ends = config.end_transaction_thread_pool_nums == 0
+        self._is_online = is_online
         self.counts = counts
 
     def count(self, topic: str, number: int) -> None:
@@ -66,7 +70,7 @@ class BulkTransactions:
 
         A full op message is written on the general path, in its turn.
         """
-        return self._ops.room_bytes if self._takes_ends else 0
+        return self._ops.room_bytes if self._takes_ends and self._is_online() else 0
 
     def claim(self, places: Sequence[int]) -> int:
         """Claim half messages for their commits, in order; returns the number of claimed ones.

@@ -3,10 +3,13 @@
 Source: BrokerController.initialTransaction (5.4.0).
 """
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from rocketpy.broker.clients.client_registry import ProducerTable
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.feature import Feature
+from rocketpy.broker.feature import Feature, FollowMaster
 from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.metadata.json_document import JsonDocument
@@ -18,6 +21,7 @@ from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.broker.transaction.check_back import AskProducer, CheckBack
 from rocketpy.broker.transaction.end_transaction import EndTransactions, Postpone
 from rocketpy.broker.transaction.fast_path import BulkTransactions
+from rocketpy.broker.transaction.half_escape import HalfEscape
 from rocketpy.broker.transaction.half_message import HalfMessages
 from rocketpy.broker.transaction.ledger import HalfLedger
 from rocketpy.broker.transaction.op_messages import OpMessages
@@ -42,6 +46,8 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
     counts_file: JsonDocument,
     ops_file: JsonDocument,
     clock: Clock,
+    escape: SystemWriter | None = None,
+    is_online: Callable[[], bool] = lambda: True,
 ) -> Feature:
     """Build the feature: half messages, commit and rollback, and the check-back.
 
@@ -58,6 +64,8 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
         ops_file: transactionPendingOps.json, halves that could not be named by op messages before
             the broker stopped.
         clock: time.
+        escape: sends messages to another broker group, at a slave that may act as master.
+        is_online: returns whether transactions may end.
     """
     config = configs.broker
     counts = _build_counts(counts_file, topics, clock)
@@ -81,6 +89,7 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
         counts=counts,
         config=config,
         clock=clock,
+        is_online=is_online,
     )
     check_back = CheckBack(
         SystemQueue(store, TRANS_HALF_TOPIC, 0),
@@ -101,8 +110,35 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
         clock=clock,
     )
     halves = HalfMessages(config, identity.ip)
-    runs = BulkTransactions(halves, ledger, ops, counts, topics, config)
-    return _feature(halves, ops, ends, check_back, counts, runs)
+    runs = BulkTransactions(halves, ledger, ops, counts, topics, config, is_online=is_online)
+    feature = _feature(halves, ops, ends, check_back, counts, runs)
+    if escape is None:
+        return feature
+    return _with_escape(
+        feature,
+        HalfEscape(
+            SystemQueue(store, TRANS_HALF_TOPIC, 0),
+            escape,
+            ledger=ledger,
+            ops=ops,
+            progress=offsets,
+            topic_exists=topics.exists,
+            config=config,
+            clock=clock,
+        ),
+    )
+
+
+def _with_escape(feature: Feature, escape: HalfEscape) -> Feature:
+    """Return the feature of a slave that may act as master."""
+    before = feature.configure
+
+    def configure(config: BrokerConfig) -> None:
+        escape.configure(config)
+        if before is not None:
+            before(config)
+
+    return replace(feature, acting=(escape,), configure=configure)
 
 
 def _build_counts(file: JsonDocument, topics: TopicTable, clock: Clock) -> PendingCounts:
@@ -140,6 +176,8 @@ def _feature(
         services=(ops, check_back, counts),
         states=(counts, check_back),
         masters_only=(ops, check_back),
+        acting=(check_back,),
+        follow_master=FollowMaster(offsets=check_back.take_progress),
         hand_over=ops.flush,
         add_requests=add_requests,
         configure=configure,

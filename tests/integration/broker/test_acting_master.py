@@ -182,3 +182,88 @@ async def test_due_messages_of_lost_master_arrive_through_another_group_once(
         await until(has_rest, "the master delivers the rest", 80)
         assert await timed_messages(ask, "master") == rest, "none that had escaped"
         assert await timed_messages(ask, "broker-b") == escaped
+
+
+PRODUCERS = "checkout"
+
+
+async def send_half(ask: Requests, body: bytes) -> None:
+    """Store a half message at the master."""
+    ext = {
+        "a": PRODUCERS, "b": TOPIC, "c": "TBW102", "d": "1", "e": "0", "f": "4", "g": "0", "h": "0",
+        "i": f"TRAN_MSG\x01true\x02PGROUP\x01{PRODUCERS}\x02UNIQ_KEY\x01{body.decode()}\x02",
+    }  # fmt: skip
+    response = await ask.ask("master", RequestCode.SEND_MESSAGE_V2, ext, body)
+    assert response.code == 0, response.remark
+
+
+async def has_log_of_master(ask: Requests) -> bool:
+    end = orjson.loads((await ask.ask("master", 907)).body)["masterCommitLogMaxOffset"]
+    found = orjson.loads((await ask.ask("slave", 907)).body)
+    return bool(found["haClientRuntimeInfo"]["maxOffset"] >= end)
+
+
+async def test_transaction_of_lost_master_is_checked_and_committed_at_another_group_once(
+    tmp_path: Path,
+) -> None:
+    pair = acting_pair(
+        tmp_path,
+        enableRemoteEscape="true",
+        transactionCheckInterval="1000",
+        transactionTimeOut="500",
+    )
+    pair.add_group("broker-b")
+    outcome = rocketpy.TxState.UNKNOWN
+    asked: list[bytes] = []
+
+    async def check(message: rocketpy.ReceivedMessage) -> rocketpy.TxState:
+        asked.append(message.body)
+        return outcome
+
+    async with pair.running() as ask:
+        await until(lambda: is_streaming(ask), "the slave follows")
+
+        async def is_registered() -> bool:
+            return bool(await route_of(pair, "broker-b"))
+
+        await until(is_registered, "the other group is registered")
+        async with rocketpy.admin.connect(pair.namesrv) as admin:
+            await admin.create_topic(TOPIC, queues=1)
+            await admin.create_group(GROUP)
+        await until(lambda: knows_group(ask, "slave"), "the slave has the tables")
+        async with (
+            rocketpy.connect(pair.namesrv) as client,
+            client.producer(group=PRODUCERS, tx_checker=check) as producer,
+        ):
+            await producer.send(TOPIC, b"known")
+            for body in (b"one", b"two"):
+                await send_half(ask, body)
+
+            async def is_asked() -> bool:
+                return set(asked) == {b"one", b"two"}
+
+            await until(is_asked, "the master asks")
+            await until(lambda: has_log_of_master(ask), "the slave has all messages")
+            pair.kill("master")
+            outcome = rocketpy.TxState.COMMIT
+
+            async def is_committed() -> bool:
+                bodies = await timed_messages(ask, "broker-b")
+                return [each for each in bodies if each != b"known"] == [b"one", b"two"]
+
+            await until(is_committed, "the other group asks, and commits")
+
+            pair.start("master")
+
+            async def is_back() -> bool:
+                return bool((await route_of(pair, TOPIC)).get("perm") == 6)
+
+            await until(is_back, "the master serves again")
+            await send_half(ask, b"three")
+
+            async def is_checked() -> bool:
+                return b"three" in await timed_messages(ask, "master")
+
+            await until(is_checked, "the master checks what follows")
+            assert {*await timed_messages(ask, "master")} <= {b"known", b"three"}
+            assert await is_committed(), "none twice"

@@ -87,6 +87,20 @@ async def test_due_message_is_sent_without_what_would_delay_it_again() -> None:
     assert parse_properties(header.properties or "") == {"TAGS": "a", "WAIT": "false"}
 
 
+async def test_half_message_is_sent_as_its_producer_sent_it() -> None:
+    kit = Kit()
+    half = message(
+        "RMQ_SYS_TRANS_HALF_TOPIC", REAL_TOPIC="T", REAL_QID="3", TRAN_MSG="true", PGROUP="p",
+        DELAY="2", TRANSACTION_CHECK_TIMES="4", TRAN_PREPARED_QUEUE_OFFSET="7", UNIQ_KEY="U",
+    )  # fmt: skip
+    assert await kit.writer.send(half)
+    header = SendMessageRequestHeaderV2.from_ext(kit.sent[0][1].ext_fields)
+    assert (header.topic, header.sys_flag, header.producer_group) == ("T", 4, "p")
+    assert parse_properties(header.properties or "") == {
+        "DELAY": "2", "PGROUP": "p", "TRAN_MSG": "true", "UNIQ_KEY": "U", "WAIT": "false",
+    }  # fmt: skip
+
+
 async def test_rolled_message_keeps_its_delivery_time_at_the_other_group() -> None:
     kit = Kit()
     rolled = message("rmq_sys_wheel_timer", REAL_TOPIC="T", REAL_QID="0", TIMER_OUT_MS="9000")

@@ -46,6 +46,7 @@ class Kit:
         self.asked: list[MessageExt] = []
         self.status: PutMessageStatus | None = None
         self.refuse_delay: Refusal | None = None
+        self.is_online = True
         self.topics = TopicTable(self.config, MemoryFile(), self.clock)
         self.topics.load()
         self.topics.put(TopicConfig("T", 4, 4))
@@ -86,6 +87,7 @@ class Kit:
             counts=self.counts,
             config=config,
             clock=clock,
+            is_online=lambda: self.is_online,
         )
         self.check = CheckBack(
             SystemQueue(store, TRANS_HALF_TOPIC, 0),
