@@ -120,11 +120,13 @@ class FollowMaster:
     Attributes:
         delays: takes the offsets of the delay levels.
         timer: takes the checkpoint of the timer.
+        unrevived: takes the time from which on a slave did not process check points of pops.
         offsets: called at a returning master with each change of its offsets by a slave's.
     """
 
     delays: Callable[[Mapping[int, int]], None] | None = None
     timer: Callable[[TimerMarks], None] | None = None
+    unrevived: Callable[[int], None] | None = None
     offsets: Callable[[], None] | None = None
 
 

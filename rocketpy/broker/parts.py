@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from rocketpy.broker.acting.acting_parts import ActingParts
-from rocketpy.broker.acting.pre_online import SlaveProgress, taker_of_offsets
+from rocketpy.broker.acting.pre_online import SlaveProgress, taker_of_offsets, taker_of_unrevived
 from rocketpy.broker.clients.client_registry import ConsumerTable, ProducerTable
 from rocketpy.broker.clients.memberships import Memberships
 from rocketpy.broker.clients.queue_locks import QueueLocks
@@ -74,10 +74,6 @@ from rocketpy.store.files.json_file import JsonFile
 from rocketpy.store.files.store_files import StoreFiles
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.timer.checkpoint import TimerMarks
-
-
-def _no_timer(_marks: TimerMarks) -> None:
-    """Ignore the checkpoint of the master's timer: this broker has none (timerWheelEnable)."""
 
 
 class BrokerParts:
@@ -320,13 +316,15 @@ class BrokerParts:
         """Return what takes the progress of another broker: of the delay levels, of the timer."""
         followers = [each.follow_master for each in self.features if each.follow_master]
         delays = next(each.delays for each in followers if each.delays)
-        return delays, next((each.timer for each in followers if each.timer), _no_timer)
+        # Without timerWheelEnable the checkpoint of the master's timer has no use.
+        return delays, next((each.timer for each in followers if each.timer), lambda _: None)
 
     def _slave_progress(self) -> SlaveProgress:
         follow_delays, follow_timer = self._followers()
         return SlaveProgress(
             delays=follow_delays,
             timer=follow_timer,
+            unrevived=taker_of_unrevived(self.features),
             offsets=taker_of_offsets(self.offsets, self.features),
             is_streaming=self.replication.is_streaming,
             flushed_phy_offset=lambda: self.store.flushed_phy_offset,
@@ -422,6 +420,7 @@ class BrokerParts:
             counts_file=counts_file,
             files=files,
             clock=self.clock,
+            sink=None if self.acting is None or not self.acting.escape else self.acting.escape.sink,
         )
         return build_timer(self.configs.broker, self.configs.store, needs, self.timer_put)
 
@@ -459,6 +458,7 @@ class BrokerParts:
             # The check points of a slave are in memory only.
             sync_flush=self.configs.store.is_sync_flush and not self.role.is_slave,
             clock=self.clock,
+            escape=None if self.acting is None else self.acting.pop_escape,
         )
         return build_pop(needs, listen=listen, pool=self.pools["pull"], rng=rng)
 

@@ -16,6 +16,9 @@ from rocketpy.broker.cluster.name_server_link import NameServerLink
 from rocketpy.broker.feature import Feature
 from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.metadata.topics import TopicTable
+from rocketpy.broker.pop.acting import PopEscape
+from rocketpy.broker.pop.revive.revive_sink import ReviveSink
+from rocketpy.proto.pop import revive_topic
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.service import Service
@@ -76,6 +79,7 @@ class ActingParts:
         poll: heartbeats and members of the group.
         slave: state of a slave; None at a master.
         escape: sends due messages to another group, at a slave with `enableRemoteEscape`.
+        pop_escape: the same, for messages that were popped.
         gates: services that deliver due messages.
         pre_online: at a master without `skipPreOnline`.
     """
@@ -101,6 +105,7 @@ class ActingParts:
         )
         self.slave: ActingMaster | None = None
         self.escape: EscapeWriter | None = None
+        self.pop_escape: PopEscape | None = None
         self.gates: list[GatedService] = []
         self.pre_online: PreOnline | None = None
         if not configs.store.is_slave:
@@ -116,6 +121,10 @@ class ActingParts:
                 clock=clock,
                 rng=rng,
             )
+            sink = self.escape.sink = ReviveSink(
+                revive_topic(configs.broker.broker_cluster_name), lambda: self.delivers
+            )
+            self.pop_escape = PopEscape(self.escape, sink, self.escape.route_topics)
 
     @property
     def is_acting(self) -> bool:

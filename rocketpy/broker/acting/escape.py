@@ -22,6 +22,7 @@ import structlog
 
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.cluster.topic_queues import FetchRoute
+from rocketpy.broker.pop.revive.revive_sink import ReviveSink
 from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.bodies.route import TopicRouteData
@@ -43,7 +44,7 @@ from rocketpy.proto.record.properties import (
     encode_properties,
     parse_properties,
 )
-from rocketpy.proto.record.sys_flag import TRANSACTION_PREPARED
+from rocketpy.proto.record.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED
 from rocketpy.proto.topic_names import TIMER_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 from rocketpy.proto.wire.command import make_request
@@ -67,8 +68,9 @@ _SCHEDULING: Final = (
     PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_REAL_TOPIC,
     PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_TRANSACTION_PREPARED,
 )
-"""Properties by which another broker would schedule the message again."""
+"""Properties by which another broker would schedule the message again, or wait for its commit."""
 _OF_HALF: Final = (
     PROPERTY_REAL_TOPIC,
     PROPERTY_REAL_QUEUE_ID,
@@ -104,6 +106,8 @@ class EscapeWriter(SystemWriter):
 
     Attributes:
         loop: the broker's loop; None before the start.
+        sink: takes check points and acks of pops, which do not leave this broker; None: no pops.
+        route_topics: topics whose routes lead to the groups, by retry topic of a pop.
     """
 
     parks: bool = False
@@ -127,9 +131,14 @@ class EscapeWriter(SystemWriter):
         self._routes: dict[str, tuple[int, Targets]] = {}
         self._quiet_until_ms = 0
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.sink: ReviveSink | None = None
+        self.route_topics: dict[str, str] = {}
 
     def put(self, message: PutMessage) -> PutMessageResult:
         """Send a message; `SERVICE_NOT_AVAILABLE` when no other group has taken it."""
+        sink = self.sink
+        if sink is not None and message.topic == sink.topic:
+            return _OK if sink.take(message) else _NOT_STORED
         loop = self.loop
         if loop is None or _is_running(loop):
             return _NOT_STORED
@@ -143,11 +152,14 @@ class EscapeWriter(SystemWriter):
     async def send(self, message: PutMessage) -> bool:
         """Send a message; returns whether another broker has stored it."""
         topic, properties, sys_flag = _escaping(message)
-        targets = await self._targets(topic)
+        route_topic = self.route_topics.get(topic, topic)
+        targets = await self._targets(route_topic)
         if not targets:
             self._complain(topic, "no other broker group has the topic")
             return False
         address, queue_count = self._rng.choice(targets)
+        if route_topic != topic:  # a retry topic of a pop has one queue
+            queue_count = 1
         header = SendMessageRequestHeaderV2(
             producer_group=properties.get(PROPERTY_PRODUCER_GROUP)
             or f"InnerProducerGroup_{self._identity.broker_name}",
@@ -167,7 +179,7 @@ class EscapeWriter(SystemWriter):
             response = await self._client.invoke(address, request, SEND_MS)
         except RocketPyError as error:
             self._complain(topic, str(error))
-            self._routes.pop(topic, None)
+            self._routes.pop(route_topic, None)
             return False
         if response.code in _STORED:
             return True
@@ -209,13 +221,14 @@ def _escaping(message: PutMessage) -> tuple[str, dict[str, str], int]:
     """Return topic, properties and system flags of a message for another broker."""
     properties = parse_properties(message.properties)
     properties[PROPERTY_WAIT_STORE_MSG_OK] = "false"
+    sys_flag = message.sys_flag & ~TRANSACTION_MASK
     topic, deliver_ms = message.topic, ""
     if topic == TRANS_HALF_TOPIC:  # its delay, if any, begins with the commit
         topic = properties.get(PROPERTY_REAL_TOPIC, topic)
         for name in _OF_HALF:
             properties.pop(name, None)
         properties[PROPERTY_TRANSACTION_PREPARED] = "true"
-        return topic, properties, message.sys_flag | TRANSACTION_PREPARED
+        return topic, properties, sys_flag | TRANSACTION_PREPARED
     if topic == TIMER_TOPIC:  # beyond the reach of the wheel: the other broker keeps it instead
         topic = properties.get(PROPERTY_REAL_TOPIC, topic)
         deliver_ms = properties.pop(PROPERTY_TIMER_OUT_MS, "")
@@ -223,7 +236,7 @@ def _escaping(message: PutMessage) -> tuple[str, dict[str, str], int]:
         properties.pop(name, None)
     if deliver_ms:
         properties[PROPERTY_TIMER_DELIVER_MS] = deliver_ms
-    return topic, properties, message.sys_flag
+    return topic, properties, sys_flag
 
 
 def _is_running(loop: asyncio.AbstractEventLoop) -> bool:

@@ -29,7 +29,7 @@ from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.runtime.clock import Clock
-from rocketpy.store.timer.checkpoint import DELIVERED_MS, TimerMarks
+from rocketpy.store.timer.checkpoint import DELIVERED_MS, UNREVIVED_MS, TimerMarks
 
 _log = structlog.get_logger(__name__)
 
@@ -48,6 +48,7 @@ class SlaveProgress:
     Attributes:
         delays: takes the offsets of the delay levels.
         timer: takes the checkpoint of the timer.
+        unrevived: takes the time from which on check points of pops were not processed.
         offsets: takes consumer offsets.
         is_streaming: returns whether the slave with an id copies the log.
         flushed_phy_offset: returns the end of the log on disk.
@@ -55,6 +56,7 @@ class SlaveProgress:
 
     delays: Callable[[Mapping[int, int]], None]
     timer: Callable[[TimerMarks], None]
+    unrevived: Callable[[int], None]
     offsets: Callable[[Offsets], None]
     is_streaming: Callable[[int], bool]
     flushed_phy_offset: Callable[[], int]
@@ -75,6 +77,21 @@ def taker_of_offsets(
         for each in features:
             if each.follow_master is not None and each.follow_master.offsets is not None:
                 each.follow_master.offsets()
+
+    return take
+
+
+def taker_of_unrevived(features: Sequence[Feature]) -> Callable[[int], None]:
+    """Return the function that takes what a slave did not revive, at a master.
+
+    Args:
+        features: those of the master.
+    """
+
+    def take(since_ms: int) -> None:
+        for each in features:
+            if each.follow_master is not None and each.follow_master.unrevived is not None:
+                each.follow_master.unrevived(since_ms)
 
     return take
 
@@ -187,6 +204,9 @@ class PreOnline:
         marks = TimerMarks.decode(timer.body) if timer.code == ResponseCode.SUCCESS else None
         if marks is not None:
             delivered_ms = decimal(timer.ext_fields.get(DELIVERED_MS)) or 0
+            unrevived_ms = decimal(timer.ext_fields.get(UNREVIVED_MS))
+            if unrevived_ms is not None:
+                progress.unrevived(unrevived_ms)
             progress.timer(marks._replace(read_ms=max(marks.read_ms, delivered_ms)))
 
     async def _ask(

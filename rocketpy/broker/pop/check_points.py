@@ -14,7 +14,7 @@ Source: PopBufferMergeService.java (5.4.0).
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -163,6 +163,35 @@ class CheckPointBuffer:
                 return now_ms + _PAUSE_MS
             due.popleft()
         return now_ms if due else now_ms + STEP_INTERVAL_MS
+
+    def revive_expired(self, before_ms: int, revive: Callable[[CheckPoint, int], bool]) -> None:
+        """Redeliver messages whose check points are not stored, at an acting master.
+
+        Args:
+            before_ms: wall time before which the invisible time must have ended.
+            revive: redelivers the messages of a check point; see `Reviver.revive`.
+        """
+        with self._lock:
+            waiting = list(self._waiting.items())
+        over = [
+            key
+            for key, each in waiting
+            if each.point.pop_time_ms + each.point.invisible_ms < before_ms
+        ]
+        for key in over[:_POINTS_PER_STEP]:
+            with self._lock:
+                taken = self._waiting.pop(key, None)
+            if taken is None:
+                continue
+            is_done = False
+            try:
+                is_done = revive(taken.point, taken.revive_queue_id)
+            finally:
+                if not is_done:
+                    self._keep(key, taken, [])
+            if not is_done:
+                return
+            self._positions.set_phy_end(taken.advance, 0)
 
     def load(self) -> None:
         """Nothing to load: `persist` stored the whole buffer when the broker stopped."""

@@ -15,6 +15,12 @@ from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.pull.pull import PullCounter
 from rocketpy.broker.pop.ack import AckOperation
+from rocketpy.broker.pop.acting import (
+    ActingOffsets,
+    ActingRevive,
+    EscapedRetryTopics,
+    PopEscape,
+)
 from rocketpy.broker.pop.check_points import CheckPointBuffer
 from rocketpy.broker.pop.checks import PopChecks
 from rocketpy.broker.pop.order_info import OrderTable
@@ -26,6 +32,7 @@ from rocketpy.broker.pop.queues import PopQueues
 from rocketpy.broker.pop.requests import PopAckProcessor, PopMessageProcessor
 from rocketpy.broker.pop.revive.revive import RetryTopics, ReviveQueue, Reviver, ReviveService
 from rocketpy.broker.pop.revive.revive_log import ReviveLog, Timer
+from rocketpy.broker.pop.revive.revive_sink import JoinedQueue
 from rocketpy.broker.pop.suspended_pops import Listener, SuspendedPops
 from rocketpy.broker.pop.take import QueueTaker
 from rocketpy.broker.request_table import RequestTable
@@ -59,6 +66,7 @@ class PopNeeds:
         config: the broker's settings.
         sync_flush: whether responses wait until check points and acks are on disk.
         clock: time.
+        escape: sends messages to another broker group, at a slave that may act as master.
     """
 
     store: MessageStore
@@ -75,6 +83,7 @@ class PopNeeds:
     config: BrokerConfig
     sync_flush: bool
     clock: Clock
+    escape: PopEscape | None = None
 
 
 def build_pop(
@@ -129,6 +138,7 @@ def build_pop(
             part.configure(changed)
 
     revive = _revive_service(needs, revive_log)
+    acting = None if needs.escape is None else _acting(needs, needs.escape, revive_log, buffer)
     return Feature(
         name="pop",
         services=(order, buffer, positions, revive),
@@ -136,6 +146,7 @@ def build_pop(
         states=(order, buffer, positions),
         # A slave keeps check points in memory until their messages are acked.
         masters_only=(buffer, revive),
+        acting=(acting or revive,),
         listeners=(messages,),
         add_requests=add_requests,
         configure=configure,
@@ -148,7 +159,7 @@ def _suspended(name: str, config: BrokerConfig, pool: BusinessPool) -> Suspended
 
 def _revive_log(needs: PopNeeds) -> ReviveLog:
     return ReviveLog(
-        needs.timer,
+        needs.timer if needs.escape is None else needs.escape.sink,
         needs.store,
         cluster_name=needs.config.broker_cluster_name,
         queue_nums=partial(_revive_queue_nums, needs),
@@ -282,6 +293,35 @@ def _revive_service(needs: PopNeeds, revive_log: ReviveLog) -> ReviveService:
         ]
 
     return ReviveService(queues, config.revive_interval)
+
+
+def _acting(
+    needs: PopNeeds, escape: PopEscape, revive_log: ReviveLog, buffer: CheckPointBuffer
+) -> ActingRevive:
+    config, store, sink = needs.config, needs.store, escape.sink
+    reviver = Reviver(
+        store,
+        escape.put,
+        PutRetry(escape.put, lambda *_: None, ()),
+        revive_log,
+        retry_topics=EscapedRetryTopics(escape.route_topics, is_v2=config.enable_retry_topic_v2),
+        topics=needs.topics,
+        groups=needs.groups,
+        clock=needs.clock,
+    )
+
+    def queues() -> list[JoinedQueue]:
+        numbers = range(_revive_queue_nums(needs))
+        return [JoinedQueue(store, revive_log.topic, each) for each in numbers]
+
+    def reader(queue: JoinedQueue) -> ReviveQueue:
+        offsets = ActingOffsets(needs.offsets, queue)
+        return ReviveQueue(queue, store, reviver, offsets=offsets, timer=sink, clock=needs.clock)
+
+    sink.make_queues = queues
+    return ActingRevive(
+        sink, reader, buffer, reviver, clock=needs.clock, interval_ms=config.revive_interval
+    )
 
 
 def _filters() -> MakeFilter:

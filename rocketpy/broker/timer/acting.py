@@ -8,6 +8,7 @@ with it the time within the last slot until which everything is delivered.
 from collections.abc import Callable
 from typing import Final
 
+from rocketpy.broker.pop.revive.revive_sink import ReviveSink
 from rocketpy.broker.timer.flush import TimerFlush
 from rocketpy.broker.timer.follower import TimerFollower
 from rocketpy.broker.timer.service import TimerService
@@ -21,6 +22,7 @@ class ActingTimer:
     Args:
         follower: the master's checkpoint.
         make: creates a timer, and the service that flushes it.
+        sink: takes check points and acks of pops; None: they are messages like others.
 
     Attributes:
         delivered_ms: wall time until which the last timer delivered everything; 0: unknown.
@@ -30,9 +32,13 @@ class ActingTimer:
     delivered_ms: int = 0
 
     def __init__(
-        self, follower: TimerFollower, make: Callable[[], tuple[TimerService, TimerFlush]]
+        self,
+        follower: TimerFollower,
+        make: Callable[[], tuple[TimerService, TimerFlush]],
+        sink: ReviveSink | None = None,
     ) -> None:
         self._follower = follower
+        self._sink = sink
         self._make = make
         self._timer: TimerService | None = None
         self._flush: TimerFlush | None = None
@@ -48,11 +54,27 @@ class ActingTimer:
             StoreError: the files cannot be used.
             OSError: the disk failed.
         """
-        self.delivered_ms = 0
+        delivered_ms, self.delivered_ms = self.delivered_ms, 0
         self._follower.persist()
+        # Check points in a slot that this timer passed may not be processed.
+        self._follower.drop_wheel()
         timer, self._flush = self._make()
         timer.load()
+        sink = self._sink
+        if sink is not None:
+            marks = self._follower.marks
+            timer.take_delivered(marks._replace(read_ms=max(marks.read_ms, delivered_ms)))
+            timer.take_unrevived(min(sink.unrevived_ms, max(marks.read_ms, delivered_ms)))
+            timer.hold_ms = lambda: sink.unrevived_ms
+            sink.begin(lambda: timer.delivered_before_ms)
         self._timer = timer
+
+    @property
+    def unrevived_ms(self) -> int | None:
+        """Wall time until which the last timer delivered no check point that is not processed."""
+        if self._sink is None or not self.delivered_ms:
+            return None
+        return min(self._sink.unrevived_ms, self.delivered_ms)
 
     def step(self, now_ms: int) -> int:
         """Run the timer; see `rocketpy.runtime.service.Service.step`."""

@@ -15,6 +15,7 @@ from rocketpy.broker.feature import Feature, FollowMaster
 from rocketpy.broker.metadata.json_document import JsonDocument
 from rocketpy.broker.operation.scheduling.recall import RecallOperation
 from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler, TimerLimits
+from rocketpy.broker.pop.revive.revive_sink import ReviveSink
 from rocketpy.broker.processor.recall_message import RecallMessageProcessor
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.broker.stats.pending_counts import PendingCounts
@@ -22,7 +23,7 @@ from rocketpy.broker.system_topics.put_retry import PutRetry
 from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.broker.timer.acting import ActingTimer
 from rocketpy.broker.timer.flush import TimerFlush
-from rocketpy.broker.timer.follower import TimerFollower
+from rocketpy.broker.timer.follower import FormerSlave, TimerFollower
 from rocketpy.broker.timer.service import TimerService
 from rocketpy.broker.timer.store_protocol import TimerStore
 from rocketpy.proto.record.properties import PROPERTY_TIMER_DELIVER_MS, encode_properties
@@ -36,7 +37,7 @@ from rocketpy.runtime.clock import Clock
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files.store_files import StoreFiles
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
-from rocketpy.store.timer.checkpoint import DELIVERED_MS
+from rocketpy.store.timer.checkpoint import DELIVERED_MS, UNREVIVED_MS
 from rocketpy.store.timer.state import TimerState
 
 _SHORTEST_MS = 1_000
@@ -89,6 +90,7 @@ class TimerNeeds:
         counts_file: timermetrics, the number of waiting messages by topic.
         files: the file system.
         clock: time.
+        sink: takes check points and acks of pops, at a slave that may act as master.
     """
 
     store: TimerStore
@@ -99,6 +101,7 @@ class TimerNeeds:
     counts_file: JsonDocument
     files: StoreFiles
     clock: Clock
+    sink: ReviveSink | None = None
 
     def topic_exists(self, topic: str) -> bool:
         """Return whether the broker has a topic."""
@@ -182,9 +185,13 @@ def build_timer(
         name="timer",
         services=(timer, flush, counts),
         arrivals={TIMER_TOPIC: timer.on_arrival},
-        states=(counts, timer),
+        states=(
+            counts,
+            FormerSlave(Path(store_config.store_path_root_dir), needs.files),
+            timer,
+        ),
         acting=(timer,),
-        follow_master=FollowMaster(timer=timer.take_delivered),
+        follow_master=FollowMaster(timer=timer.take_delivered, unrevived=timer.take_unrevived),
         release=state.close,
         add_requests=partial(_add_requests, processor, state, counts),
         configure=configure,
@@ -236,13 +243,15 @@ def _follower(
         _, _, timer, flush = _build_service(store_config, needs)
         return timer, flush
 
-    acting = ActingTimer(follower, make)
+    acting = ActingTimer(follower, make, needs.sink)
 
     def checkpoint(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_TIMER_CHECK_POINT (60): the master's checkpoint."""
         fields = {}
         if acting.delivered_ms:
             fields[DELIVERED_MS] = str(acting.delivered_ms)
+        if acting.unrevived_ms is not None:
+            fields[UNREVIVED_MS] = str(acting.unrevived_ms)
         return make_response(request, ext_fields=fields, body=follower.marks.encode())
 
     def add_requests(table: RequestTable) -> None:

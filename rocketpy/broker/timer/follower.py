@@ -80,6 +80,23 @@ class TimerFollower:
                 master_queue_offset=queue_offset,
             )
 
+    def drop_wheel(self) -> None:
+        """Forget the wheel of a timer that ran here, so that the next one reads the queue again.
+
+        Raises:
+            StoreError: the checkpoint cannot be written.
+            OSError: the disk failed.
+        """
+        if any(self._files.exists(each) for each in self._old_files):
+            queue_offset = min(self.marks.queue_offset, self.marks.master_queue_offset)
+            self._write(
+                self.marks._replace(
+                    log_position=NO_LOG_POSITION,
+                    queue_offset=queue_offset,
+                    master_queue_offset=queue_offset,
+                )
+            )
+
     def step(self, now_ms: int) -> int:
         """Write a changed checkpoint; see `rocketpy.runtime.service.Service.step`."""
         try:
@@ -95,3 +112,34 @@ class TimerFollower:
         self._files.remove_tree(log)
         self._checkpoint.save(marks)
         self.marks = marks
+
+
+class FormerSlave:
+    """Loads the checkpoint of a slave whose directory a master uses now.
+
+    If the slave acted as master and was killed, its checkpoint is older than its wheel: some of
+    what the timer had taken was not processed.
+
+    Args:
+        root: the store directory.
+        files: the file system.
+    """
+
+    def __init__(self, root: Path, files: StoreFiles) -> None:
+        self._mark = root / "config" / "slaveCommits.json"
+        self._files = files
+        self._follower = TimerFollower(root, files)
+
+    def load(self) -> None:
+        """Drop the wheel.
+
+        Raises:
+            StoreError: the checkpoint cannot be written.
+            OSError: the disk failed.
+        """
+        if self._files.exists(self._mark):
+            self._follower.load()
+            self._follower.drop_wheel()
+
+    def persist(self) -> None:
+        """Write nothing: the timer of the master has the checkpoint."""

@@ -32,6 +32,7 @@ from rocketpy.broker.system_topics.system_writer import NEVER_STORED, SystemWrit
 from rocketpy.broker.timer.slot_reader import Due, SlotReader
 from rocketpy.broker.timer.store_protocol import TimerStore
 from rocketpy.errors import CorruptRecordError, StoreError
+from rocketpy.proto.pop import REVIVE_TOPIC_PREFIX
 from rocketpy.proto.record.message import MessageExt, decode_message
 from rocketpy.proto.record.properties import (
     PROPERTY_REAL_TOPIC,
@@ -86,6 +87,12 @@ class TimerService:
         queue_of: returns the queue to use in place of a deleted one; None for a deleted topic.
         counts: number of messages in the wheel by topic, without recalls.
         clock: time.
+
+    Attributes:
+        hold_ms: returns the time that the slot in the checkpoint must not pass, at an acting
+            master: what it has taken since is not processed.
+        enqueued_count: number of messages that were read from the queue.
+        dequeued_count: number of units that were delivered.
     """
 
     name = "Timer"
@@ -120,12 +127,14 @@ class TimerService:
         self._redo_before = 0
         self._redo_ms = 0
         self._delivered_at_slave = TimerMarks()
+        self._unrevived_ms: int | None = None
         self._quiet_until_ms = 0
         self._skipped = SkippedMessages("timed message skipped", clock)
         self._enqueued_ms = 0
         self._is_idle = False
         self._wake: Callable[[], None] = no_wake
         self._taken_ms = 0
+        self.hold_ms: Callable[[], int] = lambda: _LONG_MAX
         self.enqueued_count: int = 0
         self.dequeued_count: int = 0
 
@@ -171,7 +180,9 @@ class TimerService:
 
     def progress(self) -> tuple[int, int]:
         """Return the first undelivered slot and the queue offset, both as far as is on disk."""
-        return self._slots.durable, self._offsets.durable
+        precision_ms = self._state.precision_ms
+        held_ms = self.hold_ms() // precision_ms * precision_ms
+        return min(self._slots.durable, held_ms), self._offsets.durable
 
     @property
     def taken_ms(self) -> int:
@@ -194,6 +205,16 @@ class TimerService:
             if marks.read_ms > self._delivered_at_slave.read_ms:
                 self._delivered_at_slave = marks
 
+    def take_unrevived(self, since_ms: int) -> None:
+        """Deliver check points and acks of pops that a slave took, but did not process.
+
+        Args:
+            since_ms: those that are due after this wall time.
+        """
+        with self._state.lock:
+            # A slave that acted later has taken over what an earlier one had left.
+            self._unrevived_ms = max(self._unrevived_ms or 0, since_ms)
+
     def _was_delivered(self, stored: MessageExt) -> bool:
         """Return whether a slave delivered a message while this master was away."""
         marks = self._delivered_at_slave
@@ -203,6 +224,9 @@ class TimerService:
         if out_ms is None:
             return False
         due = due_ms(stored.properties, stored.store_timestamp_ms, out_ms, self._state.precision_ms)
+        is_of_pop = stored.properties.get(PROPERTY_REAL_TOPIC, "").startswith(REVIVE_TOPIC_PREFIX)
+        if is_of_pop and self._unrevived_ms is not None:
+            return due <= min(marks.read_ms, self._unrevived_ms)
         return due <= marks.read_ms
 
     # -- state for other parts -------------------------------------------------------------

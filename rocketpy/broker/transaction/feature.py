@@ -70,15 +70,7 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
     config = configs.broker
     counts = _build_counts(counts_file, topics, clock)
     ledger = HalfLedger()
-    ops = OpMessages(
-        SystemQueue(store, TRANS_OP_HALF_TOPIC, 0),
-        internal_put,
-        config,
-        clock,
-        store_host=lambda: store.store_host,
-        max_phy_offset=lambda: store.max_phy_offset,
-        file=ops_file,
-    )
+    ops = _build_ops(store, internal_put, config, ops_file, clock)
     ends = EndTransactions(
         store,
         internal_put,
@@ -91,10 +83,44 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
         clock=clock,
         is_online=is_online,
     )
-    check_back = CheckBack(
+    ask = AskProducer(producers, identity.broker_name, clock)
+    check_back = _build_check_back(
+        store, internal_put, ask, ledger, ops, configs, topics, counts, offsets, clock
+    )
+    halves = HalfMessages(config, identity.ip)
+    runs = BulkTransactions(halves, ledger, ops, counts, topics, config, is_online=is_online)
+    feature = _feature(halves, ops, ends, check_back, counts, runs)
+    if escape is None:
+        return feature
+    half_escape = HalfEscape(
         SystemQueue(store, TRANS_HALF_TOPIC, 0),
-        internal_put,
-        AskProducer(producers, identity.broker_name, clock),
+        escape,
+        ledger,
+        ops,
+        offsets,
+        topic_exists=topics.exists,
+        config=lambda: configs.broker,
+        clock=clock,
+    )
+    return replace(feature, acting=(half_escape,))
+
+
+def _build_check_back(  # noqa: PLR0913, PLR0917 - the parts of a transaction meet here
+    store: MessageStore,
+    put: SystemWriter,
+    ask: AskProducer,
+    ledger: HalfLedger,
+    ops: OpMessages,
+    configs: LiveBrokerConfig,
+    topics: TopicTable,
+    counts: PendingCounts,
+    offsets: ConsumerOffsets,
+    clock: Clock,
+) -> CheckBack:
+    return CheckBack(
+        SystemQueue(store, TRANS_HALF_TOPIC, 0),
+        put,
+        ask,
         topics=topics,
         ledger=ledger,
         ops=ops,
@@ -106,39 +132,23 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
         kept_phy_offset=lambda: store.kept_phy_offset,
         max_phy_offset=lambda: store.max_phy_offset,
         flush_log=store.flush_log,
-        config=config,
+        config=configs.broker,
         clock=clock,
     )
-    halves = HalfMessages(config, identity.ip)
-    runs = BulkTransactions(halves, ledger, ops, counts, topics, config, is_online=is_online)
-    feature = _feature(halves, ops, ends, check_back, counts, runs)
-    if escape is None:
-        return feature
-    return _with_escape(
-        feature,
-        HalfEscape(
-            SystemQueue(store, TRANS_HALF_TOPIC, 0),
-            escape,
-            ledger=ledger,
-            ops=ops,
-            progress=offsets,
-            topic_exists=topics.exists,
-            config=config,
-            clock=clock,
-        ),
+
+
+def _build_ops(
+    store: MessageStore, put: SystemWriter, config: BrokerConfig, file: JsonDocument, clock: Clock
+) -> OpMessages:
+    return OpMessages(
+        SystemQueue(store, TRANS_OP_HALF_TOPIC, 0),
+        put,
+        config,
+        clock,
+        store_host=lambda: store.store_host,
+        max_phy_offset=lambda: store.max_phy_offset,
+        file=file,
     )
-
-
-def _with_escape(feature: Feature, escape: HalfEscape) -> Feature:
-    """Return the feature of a slave that may act as master."""
-    before = feature.configure
-
-    def configure(config: BrokerConfig) -> None:
-        escape.configure(config)
-        if before is not None:
-            before(config)
-
-    return replace(feature, acting=(escape,), configure=configure)
 
 
 def _build_counts(file: JsonDocument, topics: TopicTable, clock: Clock) -> PendingCounts:

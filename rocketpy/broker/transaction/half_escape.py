@@ -64,7 +64,7 @@ class HalfEscape:
         ops: op messages.
         progress: progress of the check-back.
         topic_exists: returns whether the broker has a topic.
-        config: the broker's settings; see `configure`.
+        config: returns the current settings.
         clock: time.
     """
 
@@ -74,12 +74,12 @@ class HalfEscape:
         self,
         queue: SystemQueue,
         put: SystemWriter,
-        *,
         ledger: HalfLedger,
         ops: OpMessages,
         progress: Progress,
+        *,
         topic_exists: Callable[[str], bool],
-        config: BrokerConfig,
+        config: Callable[[], BrokerConfig],
         clock: Clock,
     ) -> None:
         self._queue = queue
@@ -97,10 +97,6 @@ class HalfEscape:
         # Newest queue offset of each half that was stored again, by its first one.
         self._newest: dict[int, int] = {}
 
-    def configure(self, config: BrokerConfig) -> None:
-        """Apply changed settings."""
-        self._config = config
-
     def restart(self) -> None:
         """Begin the first round one interval later, as a broker that starts."""
         self._position = self._scan_offset = self._began_ms = -1
@@ -110,7 +106,7 @@ class HalfEscape:
         if self._began_ms < 0:
             self._began_ms = now_ms
         if self._position < 0:
-            due_ms = self._began_ms + self._config.transaction_check_interval
+            due_ms = self._began_ms + self._config().transaction_check_interval
             if now_ms < due_ms:
                 return min(due_ms, now_ms + _MAX_PAUSE_MS)
             self._began_ms = now_ms
@@ -153,14 +149,14 @@ class HalfEscape:
     def _send_next(self) -> int | None:
         """Send the next undecided halves; returns the pause, or None at the end of the round."""
         self._pass(self._ledger.first_open(self._position))
-        start = self._position
+        start, time_out_ms = self._position, self._config().transaction_time_out
         read = self._queue.read(start, _READ_COUNT)
         for half in read.messages:
             is_decided = self._ledger.first_open(half.queue_offset) != half.queue_offset
             if is_decided or self._newest.get(_first_offset(half), -1) > half.queue_offset:
                 continue
             self._pass(half.queue_offset)
-            if 0 <= self._clock.time_ms() - half.store_timestamp_ms <= self._time_out_ms:
+            if 0 <= self._clock.time_ms() - half.store_timestamp_ms <= time_out_ms:
                 return None
             if not self._send(half):
                 return _MAX_PAUSE_MS
@@ -169,10 +165,6 @@ class HalfEscape:
             return None
         self._pass(read.next_offset)
         return 0
-
-    @property
-    def _time_out_ms(self) -> int:
-        return self._config.transaction_time_out
 
     def _pass(self, position: int) -> None:
         if position > self._position:

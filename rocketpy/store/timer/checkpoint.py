@@ -45,6 +45,12 @@ DELIVERED_MS: Final = "rocketpyDeliveredMs"
 Not in the checkpoint: Apache's timer needs the start of a slot there.
 """
 
+UNREVIVED_MS: Final = "rocketpyUnrevivedMs"
+"""Field of the same response: check points and acks of pops that are due later are not processed.
+
+Without it, what the checkpoint covers is processed.
+"""
+
 
 class TimerMarks(NamedTuple):
     """Values of the timer checkpoint.

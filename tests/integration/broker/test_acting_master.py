@@ -8,11 +8,13 @@ import orjson
 
 import rocketpy
 import rocketpy.admin
+from rocketpy.proto.record.message import MessageExt
 from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.proto.wire.command import make_request
 from rocketpy.runtime.clock import SystemClock
 from tests.integration.broker.pair import Pair, Requests, new_client, until
 from tests.integration.broker.test_pair import is_streaming
+from tests.unit.broker.pop.kit import PopResponse
 
 TOPIC, GROUP = "orders", "billing"
 LOCK = {"consumerGroup": GROUP, "clientId": "c", "mqSet": []}
@@ -132,22 +134,27 @@ def deliver_at(seconds: int) -> str:
     return f"TIMER_DELIVER_MS\x01{SystemClock().time_ms() + seconds * 1_000}\x02"
 
 
+async def groups_ready(pair: Pair, ask: Requests) -> None:
+    """Wait until the slave follows and the other group is registered; create topic and group."""
+    await until(lambda: is_streaming(ask), "the slave follows")
+
+    async def is_registered() -> bool:
+        return bool(await route_of(pair, "broker-b"))
+
+    await until(is_registered, "the other group is registered")
+    async with rocketpy.admin.connect(pair.namesrv) as admin:
+        await admin.create_topic(TOPIC, queues=1)
+        await admin.create_group(GROUP)
+    await until(lambda: knows_group(ask, "slave"), "the slave has the tables")
+
+
 async def test_due_messages_of_lost_master_arrive_through_another_group_once(
     tmp_path: Path,
 ) -> None:
     pair = acting_pair(tmp_path, enableRemoteEscape="true")
     pair.add_group("broker-b")
     async with pair.running() as ask:
-        await until(lambda: is_streaming(ask), "the slave follows")
-
-        async def is_registered() -> bool:
-            return bool(await route_of(pair, "broker-b"))
-
-        await until(is_registered, "the other group is registered")
-        async with rocketpy.admin.connect(pair.namesrv) as admin:
-            await admin.create_topic(TOPIC, queues=1)
-            await admin.create_group(GROUP)
-        await until(lambda: knows_group(ask, "slave"), "the slave has the tables")
+        await groups_ready(pair, ask)
 
         await send_later(ask, b"level 3", "DELAY\x013\x02")
         await send_later(ask, b"timed soon", deliver_at(12))
@@ -221,16 +228,7 @@ async def test_transaction_of_lost_master_is_checked_and_committed_at_another_gr
         return outcome
 
     async with pair.running() as ask:
-        await until(lambda: is_streaming(ask), "the slave follows")
-
-        async def is_registered() -> bool:
-            return bool(await route_of(pair, "broker-b"))
-
-        await until(is_registered, "the other group is registered")
-        async with rocketpy.admin.connect(pair.namesrv) as admin:
-            await admin.create_topic(TOPIC, queues=1)
-            await admin.create_group(GROUP)
-        await until(lambda: knows_group(ask, "slave"), "the slave has the tables")
+        await groups_ready(pair, ask)
         async with (
             rocketpy.connect(pair.namesrv) as client,
             client.producer(group=PRODUCERS, tx_checker=check) as producer,
@@ -267,3 +265,77 @@ async def test_transaction_of_lost_master_is_checked_and_committed_at_another_gr
             await until(is_checked, "the master checks what follows")
             assert {*await timed_messages(ask, "master")} <= {b"known", b"three"}
             assert await is_committed(), "none twice"
+
+
+async def pop(ask: Requests, name: str, invisible_ms: int) -> list[MessageExt]:
+    """Pop messages of the topic, retried ones included."""
+    ext = {
+        "consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1", "maxMsgNums": "32",
+        "invisibleTime": str(invisible_ms), "pollTime": "0", "initMode": "0", "order": "false",
+        "bornTime": str(SystemClock().time_ms()),
+    }  # fmt: skip
+    response = await ask.ask(name, RequestCode.POP_MESSAGE, ext)
+    return PopResponse(response, "broker-a").messages
+
+
+async def ack(ask: Requests, name: str, message: MessageExt) -> int:
+    handle = message.properties["POP_CK"]
+    ext = {
+        "consumerGroup": GROUP, "topic": TOPIC, "queueId": "0", "extraInfo": handle,
+        "offset": handle.split(" ")[7],
+    }  # fmt: skip
+    return (await ask.ask(name, RequestCode.ACK_MESSAGE, ext)).code
+
+
+async def test_popped_message_of_lost_master_is_redelivered_by_another_group_once(
+    tmp_path: Path,
+) -> None:
+    pair = acting_pair(tmp_path, enableRemoteEscape="true", enablePopBufferMerge="false")
+    pair.add_group("broker-b")
+    async with pair.running() as ask:
+        await groups_ready(pair, ask)
+        for number in range(4):
+            await send_later(ask, b"%d" % number, "")
+        popped = await pop(ask, "master", 12_000)
+        assert len(popped) == 4
+        assert await ack(ask, "master", popped[0]) == 0
+        await until(lambda: has_log_of_master(ask), "the slave has all messages")
+
+        async def has_offset() -> bool:
+            return await ask.committed("slave", TOPIC, GROUP) == 4
+
+        await until(has_offset, "the slave has the group's offset")
+        pair.kill("master")
+
+        async def is_acked() -> bool:
+            return await ack(ask, "slave", popped[1]) == 0
+
+        await until(is_acked, "the slave acts as master", 10)
+        assert await pop(ask, "broker-b", 60_000) == []
+        found: list[MessageExt] = []
+
+        async def is_redelivered() -> bool:
+            found.extend(await pop(ask, "broker-b", 60_000))
+            return len(found) >= 2
+
+        await until(is_redelivered, "messages 2 and 3 are at the other group")
+        assert sorted(each.body for each in found) == [b"2", b"3"]
+        assert [each.reconsume_times for each in found] == [1, 1]
+
+        pair.start("master")
+
+        async def is_back() -> bool:
+            return bool((await route_of(pair, TOPIC)).get("perm") == 6)
+
+        await until(is_back, "the master serves again", 40)
+        await send_later(ask, b"4", "")
+        (last,) = await pop(ask, "master", 1_000)
+        assert last.body == b"4", "none again"
+
+        async def is_revived() -> bool:
+            found.extend(await pop(ask, "master", 60_000))
+            return len(found) >= 3
+
+        await until(is_revived, "the master revives what follows")
+        assert [each.body for each in found[2:]] == [b"4"]
+        assert await pop(ask, "broker-b", 60_000) == []

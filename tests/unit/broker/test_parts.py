@@ -27,7 +27,7 @@ def build(files: SimFiles | None = None, *, threads: bool = True, **config: Any)
     clock, rng = SimClock(), random.Random(1)
     store = {
         name: config.pop(name)
-        for name in ("flush_disk_type", "timer_wheel_enable")
+        for name in ("flush_disk_type", "timer_wheel_enable", "broker_role")
         if name in config
     }
     configs = LiveBrokerConfig(

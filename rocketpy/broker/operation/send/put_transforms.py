@@ -77,7 +77,7 @@ class RetryRedirect:
         # consumers, and clients whose send-back failed.
         if not topic.startswith(RETRY_PREFIX):
             return None
-        group_name = topic[len(RETRY_PREFIX) :]
+        group_name = self._group_of(topic[len(RETRY_PREFIX) :])
         try:
             group = self._groups.get_or_create(group_name)
             if group is None:
@@ -98,3 +98,17 @@ class RetryRedirect:
             remark = f"service not available now. {error}"
             return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
         return None
+
+    def _group_of(self, name: str) -> str:
+        """Return the group of a retry topic: that of a pop has the topic's name after it."""
+        if self._groups.get(name) is not None:
+            return name
+        for end, mark in enumerate(name):
+            group, topic = name[:end], name[end + 1 :]
+            if (
+                mark in "_+"
+                and self._groups.get(group) is not None
+                and self._topics.get(topic) is not None
+            ):
+                return group
+        return name

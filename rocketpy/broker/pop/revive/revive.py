@@ -176,6 +176,26 @@ class _EarlyAcks(NamedTuple):
     offsets: list[int]
 
 
+class RetryTopicNames(Protocol):
+    """Interface of `RetryTopics`."""
+
+    def topic_of(self, point: CheckPoint) -> str | None:
+        """Return the retry topic of a check point's messages; None if it cannot be created now."""
+        ...
+
+
+class ReviveOffsets(Protocol):
+    """Interface of the committed offsets, which have the progress of revive queues."""
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """Return an offset; `NO_OFFSET` when there is none."""
+        ...
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Store an offset."""
+        ...
+
+
 class Reviver:
     """Stores unacked messages in retry topics.
 
@@ -197,7 +217,7 @@ class Reviver:
         aside: PutRetry,
         log: ReviveLog,
         *,
-        retry_topics: RetryTopics,
+        retry_topics: RetryTopicNames,
         topics: TopicTable,
         groups: SubscriptionGroupTable,
         clock: Clock,
@@ -330,7 +350,7 @@ class ReviveQueue:
         store: ReviveStore,
         reviver: Reviver,
         *,
-        offsets: ConsumerOffsets,
+        offsets: ReviveOffsets,
         timer: Timer,
         clock: Clock,
         max_pending: int = MAX_PENDING,
@@ -359,6 +379,16 @@ class ReviveQueue:
     def pending(self) -> int:
         """Number of check points in memory."""
         return len(self._points)
+
+    @property
+    def pending_points(self) -> list[CheckPoint]:
+        """Check points in memory."""
+        return list(self._points.values())
+
+    @property
+    def next_offset(self) -> int:
+        """First offset that must be read (again); negative before the first read."""
+        return self._read_offset if self._skipped_from is None else self._skipped_from
 
     @property
     def queue_id(self) -> int:

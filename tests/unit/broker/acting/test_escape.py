@@ -9,6 +9,7 @@ from rocketpy.broker.acting.escape import EscapeWriter, other_masters
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.cluster.topic_queues import RouteResponse
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.pop.revive.revive_sink import ReviveSink
 from rocketpy.broker.system_topics.put_retry import HOLD_MS, PutRetry
 from rocketpy.errors import RequestTimeoutError
 from rocketpy.proto.bodies.route import BrokerData, QueueData, TopicRouteData
@@ -85,6 +86,35 @@ async def test_due_message_is_sent_without_what_would_delay_it_again() -> None:
     assert header.queue_id in {0, 1}
     assert header.reconsume_times == 2
     assert parse_properties(header.properties or "") == {"TAGS": "a", "WAIT": "false"}
+
+
+async def test_committed_message_begins_no_transaction_again() -> None:
+    kit = Kit()
+    due = message(TRAN_MSG="true", PGROUP="p")
+    due.sys_flag = 8
+    assert await kit.writer.send(due)
+    header = SendMessageRequestHeaderV2.from_ext(kit.sent[0][1].ext_fields)
+    assert header.sys_flag == 0
+    assert parse_properties(header.properties or "") == {"PGROUP": "p", "WAIT": "false"}
+
+
+async def test_retried_message_of_a_pop_goes_where_its_topic_is() -> None:
+    kit = Kit()
+    kit.writer.route_topics["%RETRY%g_T"] = "T"
+    assert await kit.writer.send(message("%RETRY%g_T"))
+    ((address, command),) = kit.sent
+    header = SendMessageRequestHeaderV2.from_ext(command.ext_fields)
+    assert (address, header.topic, header.queue_id) == ("b:1", "%RETRY%g_T", 0)
+
+
+async def test_check_point_of_a_pop_never_leaves_the_broker() -> None:
+    kit = Kit()
+    kit.writer.loop = asyncio.get_running_loop()
+    kit.writer.sink = ReviveSink("rmq_sys_REVIVE_LOG_c", lambda: True)
+    point = message("rmq_sys_REVIVE_LOG_c")
+    put = await asyncio.to_thread(kit.writer.put, point)
+    assert put.status is PutMessageStatus.SERVICE_NOT_AVAILABLE, "there are no queues"
+    assert kit.sent == []
 
 
 async def test_half_message_is_sent_as_its_producer_sent_it() -> None:

@@ -33,6 +33,7 @@ class Kit:
         self.is_down = False
         self.is_streaming = True
         self.taken: list[object] = []
+        self.unrevived: list[int] = []
         identity = BrokerIdentity(BrokerConfig(broker_name="b", broker_ip1="127.0.0.1"))
         identity.listens_on(10911)
         self.online = PreOnline(
@@ -42,6 +43,7 @@ class Kit:
             progress=SlaveProgress(
                 delays=self._take_delays,
                 timer=self.taken.append,
+                unrevived=self.unrevived.append,
                 offsets=self._take_offsets,
                 is_streaming=lambda _: self.is_streaming,
                 flushed_phy_offset=lambda: 100,
@@ -89,6 +91,15 @@ async def test_master_takes_the_time_within_a_slot_of_the_timer_of_its_slave() -
         kit.fields = {"rocketpyDeliveredMs": text}
         assert await kit.online.attempt()
         assert kit.taken[-1] == MARKS._replace(read_ms=read_ms)
+
+
+async def test_master_takes_since_when_its_slave_has_not_revived_popped_messages() -> None:
+    kit = Kit({1: "s1", 2: "s2"})
+    assert await kit.online.attempt()
+    assert kit.unrevived == [], "of slaves that did not act"
+    kit.fields = {"rocketpyUnrevivedMs": "77"}
+    assert await kit.online.attempt()
+    assert kit.unrevived == [77, 77]
 
 
 async def test_master_without_slaves_is_online_at_once() -> None:

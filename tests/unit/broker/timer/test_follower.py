@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import structlog
 
-from rocketpy.broker.timer.follower import TimerFollower
+from rocketpy.broker.timer.follower import FormerSlave, TimerFollower
 from rocketpy.errors import DiskFullError
-from rocketpy.store.timer.checkpoint import TimerMarks
+from rocketpy.store.timer.checkpoint import TimerCheckpoint, TimerMarks
 from rocketpy.testing.sim_files import SimFiles
 from tests.unit.broker.timer.timer_kit import Kit
 
@@ -88,3 +88,18 @@ def test_timer_of_a_slave_that_becomes_master_delivers_what_was_left_once() -> N
     kit.start()
     kit.run(100_000)
     assert kit.bodies() == [b"before", b"after"]
+
+
+def test_timer_of_acting_slave_that_becomes_master_reads_its_queue_again() -> None:
+    files = SimFiles()
+    files.write_bytes(ROOT / "timerwheel", b"of the acting slave")
+    TimerCheckpoint(ROOT / "config" / "timercheck", files).save(MARKS)
+    former = FormerSlave(ROOT, files)
+    former.load()
+    assert files.exists(ROOT / "timerwheel"), "a master that never was a slave keeps its wheel"
+    files.write_bytes(ROOT / "config" / "slaveCommits.json", b"{}")
+    former.load()
+    former.persist()
+    assert not files.exists(ROOT / "timerwheel")
+    marks = TimerCheckpoint(ROOT / "config" / "timercheck", files).load()
+    assert marks[:4] == (5_000, 1, 10, 10)

@@ -44,11 +44,11 @@ class Acting:
         escape = HalfEscape(
             SystemQueue(kit.store, TRANS_HALF_TOPIC, 0),
             self.remote,  # type: ignore[arg-type]
-            ledger=HalfLedger(),
-            ops=kit.ops,
-            progress=self,
+            HalfLedger(),
+            kit.ops,
+            self,
             topic_exists=kit.topics.exists,
-            config=kit.config,
+            config=lambda: kit.config,
             clock=kit.clock,
         )
         escape.restart()

@@ -11,6 +11,7 @@ from rocketpy.broker.operation.send.put_transforms import RetryRedirect, refuse_
 from rocketpy.broker.operation.send_request import SendRequest
 from rocketpy.errors import DiskFullError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.store.results import PutMessage
 from tests.unit.broker.fakes import FakeClock, MemoryFile
 
@@ -87,3 +88,14 @@ def test_retry_redirect_topic_not_created_is_refused() -> None:
     kit.file.save = full  # type: ignore[method-assign]
     assert kit.run("%RETRY%g", 99) == 14
     assert kit.topics.get("%DLQ%g") is None
+
+
+def test_retry_redirect_pop_retry_topic_belongs_to_the_group_of_its_name() -> None:
+    kit = Kit(auto_create_subscription_group=False)
+    kit.groups.put(SubscriptionGroupConfig("a_group", retry_max_times=2))
+    kit.topics.put(TopicConfig("a_topic", 4, 4))
+    for name in ("a_group_a_topic", "a_group+a_topic"):
+        assert kit.run(f"%RETRY%{name}", 2) == (f"%RETRY%{name}", 3)
+        assert kit.run(f"%RETRY%{name}", 3) == ("%DLQ%a_group", 0)
+    assert kit.run("%RETRY%a_group_other", 0) == 26
+    assert kit.run("%RETRY%other_a_topic", 0) == 26
