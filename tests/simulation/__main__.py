@@ -14,6 +14,7 @@ import structlog
 
 from rocketpy.testing.progress import ProgressBars
 from tests.simulation import (
+    test_acting,
     test_cluster,
     test_consumption,
     test_controller,
@@ -38,6 +39,7 @@ SIMULATIONS: dict[str, tuple[Callable[[int], object], str]] = {
     "controller": (test_controller.run, test_controller.TEST),
     "controllers": (test_controllers_with_etcd.run, test_controllers_with_etcd.TEST),
     "failover": (test_failover.run, test_failover.TEST),
+    "acting": (test_acting.run, test_acting.TEST),
 }
 _SHARE = 25
 _STORES_PER_CLUSTER = 20

@@ -17,6 +17,7 @@ STANDS_FOR = {
     "cli/commands/store.py": "integration/cli/test_store.py",
     "cli/commands/topic.py": COMMANDS,
     "broker/failover/replica_node.py": "integration/broker/test_failover.py",
+    "broker/pop/revive/revive_sink.py": "unit/broker/pop/test_acting.py",
     "broker/acting/acting_parts.py": "integration/broker/test_acting_master.py",
     "controller/processor/elections.py": "integration/controller/test_controller.py",
     "client/consumer/dispatch/polled_messages.py": "unit/client/consumer/test_shared_consumer.py",

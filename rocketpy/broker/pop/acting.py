@@ -1,7 +1,7 @@
 """Redelivers unacked popped messages while a slave acts as master.
 
-It reads the revive queues like a master, continued by what its timer delivers (`ReviveSink`), and
-sends each message to the retry topic at another group that has the message's topic: its consumers
+The revive queues are read as at a master, continued by the deliveries of the timer (`ReviveSink`).
+Each message is sent to the retry topic at another group that has the message's topic: consumers
 pop there too. Without such a group, messages stay for the master, and hold those behind them.
 
 Messages that were popped at the acting slave itself have their check points in memory only. Those
@@ -36,7 +36,7 @@ _MAX_ROUTES: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PopEscape:
-    """What pops need of the writer to other broker groups.
+    """Writer to other broker groups, as far as pops use it.
 
     Attributes:
         put: the writer.

@@ -59,6 +59,7 @@ class ActingTimer:
         # Check points in a slot that this timer passed may not be processed.
         self._follower.drop_wheel()
         timer, self._flush = self._make()
+        timer.is_temporary = True
         timer.load()
         sink = self._sink
         if sink is not None:
@@ -80,7 +81,8 @@ class ActingTimer:
         """Run the timer; see `rocketpy.runtime.service.Service.step`."""
         assert self._timer is not None
         assert self._flush is not None
-        if now_ms >= self._flush_ms:
+        # A checkpoint with a smaller queue offset would deliver old messages again after a kill.
+        if now_ms >= self._flush_ms and not self._timer.reads_again:
             self._flush.step(now_ms)
             self._flush_ms = now_ms + _FLUSH_MS
         return self._timer.step(now_ms)

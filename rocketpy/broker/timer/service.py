@@ -89,6 +89,8 @@ class TimerService:
         clock: time.
 
     Attributes:
+        is_temporary: whether the next timer reads the queue again anyway, at an acting master: then
+            the checkpoint must not name messages of the queue that this one still reads again.
         hold_ms: returns the time that the slot in the checkpoint must not pass, at an acting
             master: what it has taken since is not processed.
         enqueued_count: number of messages that were read from the queue.
@@ -134,6 +136,7 @@ class TimerService:
         self._is_idle = False
         self._wake: Callable[[], None] = no_wake
         self._taken_ms = 0
+        self.is_temporary: bool = False
         self.hold_ms: Callable[[], int] = lambda: _LONG_MAX
         self.enqueued_count: int = 0
         self.dequeued_count: int = 0
@@ -169,6 +172,9 @@ class TimerService:
             OSError: the disk failed.
         """
         self._store.flush_log()
+        if self.is_temporary and self.reads_again:
+            self._state.close()
+            return
         with self._state.lock:
             if self._reader is not None:
                 self._state.mark_delivered(self._reader.delivered_positions())
@@ -183,6 +189,11 @@ class TimerService:
         precision_ms = self._state.precision_ms
         held_ms = self.hold_ms() // precision_ms * precision_ms
         return min(self._slots.durable, held_ms), self._offsets.durable
+
+    @property
+    def reads_again(self) -> bool:
+        """Whether messages before the queue offset of the checkpoint are still read again."""
+        return self._offsets.durable < self._redo_before
 
     @property
     def taken_ms(self) -> int:

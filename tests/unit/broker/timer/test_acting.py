@@ -176,6 +176,30 @@ def test_timer_that_acts_again_delivers_only_check_points_twice() -> None:
     assert pops.kit.bodies() == [b"message"]
 
 
+def test_acting_timer_killed_while_it_reads_its_queue_again_delivers_nothing_old() -> None:
+    pops = PopKit()
+    kit = pops.kit
+    for number in range(100):
+        kit.send(b"old %d" % number, **kit.at(2_000))
+    kit.send(b"new", **kit.at(60_000))
+    kit.run(10_000)
+    pops.fail_over()
+    assert len(kit.bodies()) == 100
+    kit.clock.advance(2_000)
+    for end in (kit.store.close, pops.acting.end):
+        pops.acting.step(kit.clock.monotonic_ms())
+        kit.clock.advance(1_000)
+        end()
+        pops.follower.load()
+        assert pops.follower.marks.queue_offset >= 100
+        if end is not kit.store.close:
+            kit.store.close()
+        pops.acting = ActingTimer(pops.follower, pops._make, pops.sink)
+        pops.acting.restart()
+    pops.run(10_000)
+    assert len(kit.bodies()) == 100
+
+
 def test_returning_master_delivers_check_points_that_its_slave_has_not_processed() -> None:
     pops = PopKit()
     kit = pops.kit
