@@ -4,8 +4,9 @@
     python -m tests.replication 200 --slaves 2         # of a trio
     python -m tests.replication 50 --flush SYNC_FLUSH --seed 7
 
-After each round the group heals. All acknowledged messages (SEND_OK with inSyncReplicas=2) must
-then be on all brokers, in order and none twice, and all logs must be equal byte by byte.
+Wall clocks are set an hour back or forward, too. After each round the group heals. All acknowledged
+messages (SEND_OK with inSyncReplicas=2) must then be on all brokers, in order and none twice, and
+all logs must be equal byte by byte.
 """
 
 import argparse

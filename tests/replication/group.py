@@ -14,7 +14,8 @@ from typing import Any
 from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.testing.cluster import SMALL_STORE
 from tests.bad_input.kit import Wire
-from tests.integration.client.daemons import Daemon
+from tests.failover.skewed import MODULE, Skew
+from tests.integration.client.daemons import Daemon, Place
 from tests.ports import free_port
 from tests.replication.link import Link
 
@@ -30,6 +31,7 @@ class Group:
     Attributes:
         slaves: names of the slaves.
         links: link of each slave to the master.
+        skews: clocks of each broker.
         namesrv: `host:port`.
     """
 
@@ -45,6 +47,7 @@ class Group:
         }  # fmt: skip
         (directory / "secret").write_text(_SECRET)
         self._ports: dict[str, int] = {}
+        self.skews: dict[str, Skew] = {}
         ha_port = free_port()
         self._add(MASTER, flush, {
             "brokerId": "0", "brokerRole": "SYNC_MASTER", "haListenPort": str(ha_port),
@@ -76,7 +79,9 @@ class Group:
         }
         settings = [word for pair in values.items() for word in ("-D", "=".join(pair))]
         log = self._directory / f"{name}.log"
-        self._daemons[name] = Daemon(log, "broker", "-n", self.namesrv, *settings)
+        skew = self.skews[name] = Skew(self._directory / f"{name}.clock")
+        place = Place(module=(MODULE, str(skew.path)))
+        self._daemons[name] = Daemon(log, "broker", "-n", self.namesrv, *settings, place=place)
 
     @property
     def brokers(self) -> list[str]:

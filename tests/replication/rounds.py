@@ -14,6 +14,7 @@ from tests.replication.history import QUEUES, TOPIC, History
 
 _HEALS_WITHIN_S = 90.0
 _LOAD_S = 0.7
+_HOUR_MS = 3_600_000
 
 Fault = Callable[["World"], Coroutine[Any, Any, None]]
 
@@ -112,6 +113,25 @@ async def fill_disk(world: World) -> None:
     world.group.limit_files(slave, -1)
 
 
+async def step_clock(world: World) -> None:
+    """Set the wall clock of one broker an hour back or forward, and right again."""
+    skew = world.group.skews[world.rng.choice(world.group.brokers)]
+    skew.set(step_ms=world.rng.choice((-_HOUR_MS, _HOUR_MS)))
+    await world.wait(3.0)
+    skew.set()
+
+
+async def step_clocks_and_kill_master(world: World) -> None:
+    """Restart a master whose clock and those of its slaves differ by up to two hours."""
+    for name in world.group.brokers:
+        world.group.skews[name].set(step_ms=world.rng.choice((-_HOUR_MS, 0, _HOUR_MS)))
+    await world.wait()
+    await world.restart(MASTER)
+    await world.wait()
+    for skew in world.group.skews.values():
+        skew.set()
+
+
 FAULTS: tuple[Fault, ...] = (
     kill_slave,
     kill_master,
@@ -123,6 +143,8 @@ FAULTS: tuple[Fault, ...] = (
     cut_and_kill,
     slow_link,
     fill_disk,
+    step_clock,
+    step_clocks_and_kill_master,
 )
 
 
