@@ -12,8 +12,10 @@ from rocketpy.broker.pop.revive.revive_sink import ReviveSink
 from rocketpy.broker.timer.flush import TimerFlush
 from rocketpy.broker.timer.follower import TimerFollower
 from rocketpy.broker.timer.service import TimerService
+from rocketpy.store.timer.checkpoint import TimerMarks
 
 _FLUSH_MS: Final = 1_000
+_ALL_MS: Final = (1 << 63) - 1
 
 
 class ActingTimer:
@@ -24,12 +26,9 @@ class ActingTimer:
         make: creates a timer, and the service that flushes it.
         sink: takes check points and acks of pops; None: they are messages like others.
 
-    Attributes:
-        delivered_ms: wall time until which the last timer delivered everything; 0: unknown.
     """
 
     name = "Timer"
-    delivered_ms: int = 0
 
     def __init__(
         self,
@@ -43,6 +42,12 @@ class ActingTimer:
         self._timer: TimerService | None = None
         self._flush: TimerFlush | None = None
         self._flush_ms = 0
+        # What the last timer that read its whole queue has delivered.
+        self._delivered = TimerMarks()
+        # The last timer ended while it read the queue again: until this time, nothing that earlier
+        # ones have taken is left.
+        self._is_partial = False
+        self._left_ms = 0
 
     def load(self) -> None:
         """Load nothing: a slave starts as one that follows."""
@@ -54,7 +59,7 @@ class ActingTimer:
             StoreError: the files cannot be used.
             OSError: the disk failed.
         """
-        delivered_ms, self.delivered_ms = self.delivered_ms, 0
+        self._left_ms = self._processed_ms
         self._follower.persist()
         # Check points in a slot that this timer passed may not be processed.
         self._follower.drop_wheel()
@@ -62,20 +67,33 @@ class ActingTimer:
         timer.is_temporary = True
         timer.load()
         sink = self._sink
+        timer.take_delivered(self._delivered)
         if sink is not None:
-            marks = self._follower.marks
-            timer.take_delivered(marks._replace(read_ms=max(marks.read_ms, delivered_ms)))
-            timer.take_unrevived(min(sink.unrevived_ms, max(marks.read_ms, delivered_ms)))
+            timer.take_unrevived(self._left_ms)
             timer.hold_ms = lambda: sink.unrevived_ms
             sink.begin(lambda: timer.delivered_before_ms)
+        self._is_partial = True
         self._timer = timer
 
     @property
+    def delivered_ms(self) -> int:
+        """Wall time until which everything that the checkpoint covers is delivered; 0: unknown."""
+        is_of_checkpoint = self._delivered.queue_offset >= self._follower.marks.queue_offset
+        return self._delivered.read_ms if is_of_checkpoint else 0
+
+    @property
     def unrevived_ms(self) -> int | None:
-        """Wall time until which the last timer delivered no check point that is not processed."""
+        """Wall time until which no check point is left that is not processed; None: unknown."""
         if self._sink is None or not self.delivered_ms:
             return None
-        return min(self._sink.unrevived_ms, self.delivered_ms)
+        return min(self._processed_ms, self.delivered_ms)
+
+    @property
+    def _processed_ms(self) -> int:
+        if self._sink is None:
+            return _ALL_MS
+        processed_ms = self._sink.unrevived_ms
+        return min(processed_ms, self._left_ms) if self._is_partial else processed_ms
 
     def step(self, now_ms: int) -> int:
         """Run the timer; see `rocketpy.runtime.service.Service.step`."""
@@ -98,8 +116,10 @@ class ActingTimer:
         if timer is not None:
             try:
                 timer.persist()
-                self.delivered_ms = timer.taken_ms
+                self._is_partial = timer.reads_again
             finally:
                 self._follower.load()
+            if not self._is_partial:
+                self._delivered = self._follower.marks._replace(read_ms=timer.taken_ms)
 
     persist = end

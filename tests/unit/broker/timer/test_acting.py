@@ -98,6 +98,7 @@ class PopKit:
     def __init__(self) -> None:
         self.kit = Kit()
         self.taken: list[bytes] = []
+        self.is_there = True
         self.queue = JoinedQueue(self.kit.store, POPS, QUEUE)
         self.sink = ReviveSink(POPS, lambda: True)
         self.sink.make_queues = lambda: [self.queue]
@@ -120,6 +121,8 @@ class PopKit:
         put_message = kit.picky.put_message
 
         def put(message: PutMessage) -> PutMessageResult:
+            if not self.is_there:
+                return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
             if message.topic != POPS:
                 return put_message(message)
             assert self.sink.take(message)
@@ -198,6 +201,31 @@ def test_acting_timer_killed_while_it_reads_its_queue_again_delivers_nothing_old
         pops.acting.restart()
     pops.run(10_000)
     assert len(kit.bodies()) == 100
+
+
+def test_acting_timer_that_ends_while_it_reads_its_queue_again_claims_nothing() -> None:
+    pops = PopKit()
+    kit = pops.kit
+    kit.send(b"cannot leave", **kit.at(4_000))
+    for number in range(40):
+        kit.send(b"later %d" % number, **kit.at(60_000))
+    kit.send(b"behind it", **kit.at(6_000))
+    kit.run(1_000)
+    pops.fail_over()
+    pops.is_there = False
+    kit.clock.advance(10_000)
+    pops.run(3_000)
+    pops.acting.end()
+    assert pops.acting.delivered_ms == 0
+    assert pops.acting.unrevived_ms is None
+    assert pops.follower.marks.queue_offset == 42
+    kit.store.close()
+    pops.is_there = True
+    pops.acting.restart()
+    pops.run(3_000)
+    pops.acting.end()
+    assert kit.bodies() == [b"cannot leave", b"behind it"]
+    assert pops.acting.delivered_ms > 0
 
 
 def test_returning_master_delivers_check_points_that_its_slave_has_not_processed() -> None:
