@@ -351,7 +351,8 @@ class ActingWorld:
             began_s = self.loop.time()
             await kind()
             is_simple = kind in {self._kill_master, self._stop_master}
-            last_s = began_s + 1.0 if is_simple else self.loop.time() + _AFTER_S
+            # A master that stops leaves the routes first, and delivers until its end.
+            last_s = began_s + 6.0 if is_simple else self.loop.time() + _AFTER_S
             self._faults.append((began_s - _BEFORE_S, last_s))
             await self._start_ended()
 
