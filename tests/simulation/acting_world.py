@@ -353,7 +353,10 @@ class ActingWorld:
             is_simple = kind in {self._kill_master, self._stop_master}
             # A master that stops leaves the routes first, and delivers until its end.
             last_s = began_s + 6.0 if is_simple else self.loop.time() + _AFTER_S
-            self._faults.append((began_s - _BEFORE_S, last_s))
+            # Without its slave, a master continues where its files say: it may have been killed
+            # several times before it wrote them (flushDelayOffsetInterval).
+            before_s = _TROUBLE_S if kind == self._kill_both else _BEFORE_S
+            self._faults.append((began_s - before_s, last_s))
             await self._start_ended()
 
     async def _start_ended(self) -> None:
