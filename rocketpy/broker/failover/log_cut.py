@@ -1,18 +1,27 @@
-"""Cut of a replica's log where the log of its master continues differently.
+"""Cut of a replica's log where the log of its master continues differently; retention of cuts.
 
 Source: ours; Apache's truncation moves positions in memory alone.
 """
 
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 import structlog
 
+from rocketpy.errors import ResourceShortError
+from rocketpy.runtime.clock import Clock
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files.store_files import StoreFiles
-from rocketpy.store.replication.resync import cut, finish_cut, local_log
+from rocketpy.store.replication.resync import CUT_DIRECTORY, cut, finish_cut, local_log
 
 _log = structlog.get_logger(__name__)
+
+MOST_CUTS: Final = 10
+MOST_CUT_BYTES: Final = 10 << 30
+_SEEN_FILE: Final = "seen"
+_PAUSE_MS: Final = 3_600_000
+_HOUR_MS: Final = 3_600_000
 
 
 def finish_log_cut(config: MessageStoreConfig, files: StoreFiles) -> None:
@@ -52,3 +61,66 @@ def cut_log(config: MessageStoreConfig, files: StoreFiles, at: int) -> None:
         log = local_log(root, config.store_path_commit_log, disk=files)
         aside = cut(log, max(at, log.begin))
     _log.warning("log cut", at=at, end=log.end, cut_bytes=log.end - at, kept_in=str(aside))
+
+
+class CutRetention:
+    """Retention of the directories below `cut/`: the newest ones, for `fileReservedTime`.
+
+    Their age counts from when this class has seen them first, which a file in each of them says:
+    a log that is moved there keeps the times of its files. The newest one has no limit of size.
+
+    Args:
+        config: settings of the store.
+        files: the file system.
+        clock: time.
+    """
+
+    def __init__(self, config: MessageStoreConfig, files: StoreFiles, clock: Clock) -> None:
+        self._root = Path(config.store_path_root_dir) / CUT_DIRECTORY
+        self._kept_ms = config.file_reserved_time * _HOUR_MS
+        self._files = files
+        self._clock = clock
+        self._due_ms = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last check was an hour ago, or there was none."""
+        return self._clock.monotonic_ms() >= self._due_ms
+
+    def check(self) -> None:
+        """Remove what is too old, too large or too much; failures are logged and tried again."""
+        self._due_ms = self._clock.monotonic_ms() + _PAUSE_MS
+        try:
+            self._check()
+        except (ResourceShortError, OSError) as error:
+            _log.warning("cuts not checked", directory=str(self._root), error=str(error))
+
+    def _check(self) -> None:
+        now_ms = self._clock.time_ms()
+        names = self._files.list_directories(self._root)
+        found = sorted(((self._seen_ms(name, now_ms), name) for name in names), reverse=True)
+        size_bytes = 0
+        for number, (seen_ms, name) in enumerate(found):
+            directory = self._root / name
+            size_bytes += self._size_bytes(directory) if number else 0
+            is_old = now_ms - seen_ms > self._kept_ms
+            if is_old or number >= MOST_CUTS or size_bytes > MOST_CUT_BYTES:
+                self._files.remove_tree(directory)
+                _log.warning("cut-off messages removed", directory=str(directory), seen_ms=seen_ms)
+        if found:
+            self._files.sync_directories()
+
+    def _seen_ms(self, name: str, now_ms: int) -> int:
+        path = self._root / name / _SEEN_FILE
+        if self._files.exists(path):
+            text = self._files.read_bytes(path)
+            if text.isdigit():
+                return int(text)
+        self._files.write_bytes(path, b"%d" % now_ms)
+        return now_ms
+
+    def _size_bytes(self, directory: Path) -> int:
+        files = self._files
+        own = sum(files.size_bytes(directory / name) for name in files.list_files(directory))
+        below = (self._size_bytes(directory / name) for name in files.list_directories(directory))
+        return own + sum(below)

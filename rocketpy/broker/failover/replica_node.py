@@ -23,7 +23,7 @@ from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.cluster.membership import Membership
 from rocketpy.broker.failover.controller_client import ControllerClient, GroupInfo, ReplicaStatus
 from rocketpy.broker.failover.known_controller import KnownController
-from rocketpy.broker.failover.log_cut import cut_log, finish_log_cut
+from rocketpy.broker.failover.log_cut import CutRetention, cut_log, finish_log_cut
 from rocketpy.broker.failover.mastership import Mastership
 from rocketpy.broker.failover.node_settings import NodeSettings
 from rocketpy.broker.failover.node_state import Assignment, MasterInfo, NodeRole, NodeState
@@ -123,6 +123,7 @@ class ReplicaNode:
             known=self._known,
         )
         self._epochs = EpochFile(self._root, self._files)
+        self._cuts = CutRetention(settings.store, self._files, self._clock)
         self._id = 0
         # Id that is applied for, and the text that proves it.
         self._applied = 0
@@ -330,6 +331,8 @@ class ReplicaNode:
             await self._send_heartbeat()
         while True:
             await self._settle()
+            if self._cuts.is_due:
+                await asyncio.get_running_loop().run_in_executor(None, self._cuts.check)
             self._changed.clear()
             has_master = self._state.known.master_id is not None
             period_s = self._settings.failover.sync_broker_metadata_period / 1_000
