@@ -61,6 +61,12 @@ class ControllerContext:
         key = ReplicaKey(name, replica_id)
         return self.liveness.is_alive(key, self.clock.monotonic_ms())
 
+    def may_be_alive(self, name: str, replica_id: int) -> bool:
+        """Return whether a replica sends heartbeats, or may do so: a new leader has heard none."""
+        is_heard = self.liveness.get(ReplicaKey(name, replica_id)) is not None
+        is_new = self.decisions.is_start(self.clock.monotonic_ms())
+        return self.is_alive(name, replica_id) or (is_new and not is_heard)
+
     def has_alive_master(self, group: ReplicaGroup) -> bool:
         """Return whether a group has a master that sends heartbeats."""
         return group.master_id is not None and self.is_alive(group.name, group.master_id)

@@ -82,6 +82,10 @@ class Elections:
         """Begin to lead: the wait after the start begins."""
         self._start_wait_end_ms = now_ms + START_WAIT_MS
 
+    def is_start(self, now_ms: int) -> bool:
+        """Return whether the wait after the start lasts: alive replicas may not be heard yet."""
+        return now_ms < self._start_wait_end_ms
+
     def decide(self, group: ReplicaGroup, now_ms: int) -> Decision:
         """Decide whether a group gets another master without being asked."""
         if group.is_new:

@@ -84,7 +84,7 @@ class RegistrationProcessor:
                 name,
                 header.broker_id,
                 header.broker_address,
-                lambda number: context.is_alive(name, number),
+                lambda number: context.may_be_alive(name, number),
             )
         )
         group = context.groups.get(name)

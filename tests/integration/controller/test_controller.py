@@ -11,6 +11,7 @@ import pytest
 
 from rocketpy.controller.config import ControllerConfig
 from rocketpy.controller.controller import Controller
+from rocketpy.controller.elections import START_WAIT_MS
 from rocketpy.errors import ClosedError, StoreLockedError
 from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.proto.wire.codes import ResponseCode as Code
@@ -291,6 +292,28 @@ async def test_state_survives_a_restart(
         await pair[0].beat()
         assert (await pair[1].elect()).code == Code.CONTROLLER_MASTER_STILL_EXIST
     finally:
+        await again.stop()
+
+
+async def test_other_address_is_refused_until_replicas_could_be_heard_after_a_start(
+    controller: Controller, pair: tuple[Replica, Replica], tmp_path: Path
+) -> None:
+    """A copy of a directory must not be quicker than the first heartbeat of its original."""
+    await controller.stop()
+    again = Controller(config_of(tmp_path), clock=SystemClock())
+    await again.start()
+    copy = Replica(again)
+    copy.id = pair[1].id
+    try:
+        await copy.server.start()
+        answer = await copy.ask(
+            RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=copy.id, brokerAddress=copy.address
+        )
+        assert answer.code == Code.CONTROLLER_INVALID_REQUEST
+        again._context.decisions.start(-START_WAIT_MS)
+        await copy.register()
+    finally:
+        await copy.close()
         await again.stop()
 
 
