@@ -58,7 +58,7 @@ def test_shared_call_that_has_started_does_not_answer_a_later_caller() -> None:
         second = asyncio.ensure_future(shared())
         for number, each in enumerate(results):
             each.set_result(number)
-        assert await asyncio.gather(first, second) == [0, 1]
+        assert [await first, await second] == [0, 1]
 
     play(course)
 
