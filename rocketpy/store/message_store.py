@@ -138,13 +138,9 @@ class MessageStore:
         mark = f"{os.getpid()}\n{self._files.boot_id()}"
         # After recovery: until then the mark of the previous process must stay.
         self._files.write_bytes(self._root / "abort", mark.encode())
-        self._identity.load()
-        # An empty log in place of a lost one is another log. With a controller, replicas agree on
-        # an identity before the first message, or have copied the log of a master without one.
         is_copy = has_controller and self.max_phy_offset > self.min_phy_offset
         is_other = started_empty or not (had_log or has_controller)
-        if not self.config.is_slave and (is_other or not (self._identity.text or is_copy)):
-            self._identity.make()
+        self._identity.open(is_slave=self.config.is_slave, is_copy=is_copy, is_other=is_other)
         logger.info(
             "store opened: path=%s after_crash=%s min_phy_offset=%d max_phy_offset=%d records=%d",
             self._root,

@@ -44,6 +44,20 @@ class LogIdentity:
         """Read the file, if it exists."""
         self.text = identity_in(self._file.load())
 
+    def open(self, *, is_slave: bool, is_copy: bool, is_other: bool) -> None:
+        """Read the file, and give the log of a master an id where it needs one.
+
+        Args:
+            is_slave: a slave takes the id of its master.
+            is_copy: with a controller, a log without an id was copied from a master that names
+                none. An id that two of its replicas made would separate them.
+            is_other: an empty log in place of a lost one is another log. With a controller an
+                empty log keeps its id: replicas agree on it before the first message.
+        """
+        self.load()
+        if not is_slave and (is_other or not (self.text or is_copy)):
+            self.make()
+
     def make(self) -> None:
         """Write a new id; without space for it the log has none until the next start."""
         try:
