@@ -331,12 +331,11 @@ class BrokerParts:
         )
 
     def _build_metadata_sync(self, client: RemotingClient) -> MetadataSync | None:
-        master = self.master
+        master, acting = self.master, self.acting
         if master is None:
             return None
         self.offsets.local_commits = self.slave_commits
         self.store.rebuilder.on_restart = self._queue_restarted
-        acting = self.acting
         follow_delays, follow_timer = self._followers()
         tables = SlaveTables(
             topics=self.topics,
@@ -367,7 +366,7 @@ class BrokerParts:
         self, document: Callable[[str], JsonFile], rng: random.Random, files: StoreFiles
     ) -> tuple[Feature, ...]:
         """Build the features; their put transforms apply in this order."""
-        configs, topics = self.configs, self.topics
+        configs, topics, acting = self.configs, self.topics, self.acting
         return (
             Feature(
                 name="consumer filters",
@@ -388,8 +387,9 @@ class BrokerParts:
                 counts_file=document("transactionMetrics"),
                 ops_file=document("transactionPendingOps.json"),
                 clock=self.clock,
-                escape=None if self.acting is None else self.acting.escape,
-                is_online=lambda: self.acting is None or self.acting.is_online,
+                has_controller=self.replication.has_controller,
+                escape=None if acting is None else acting.escape,
+                is_online=lambda: acting is None or acting.is_online,
             ),
             build_delay(
                 DelaySettings(

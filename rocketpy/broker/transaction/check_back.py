@@ -16,6 +16,8 @@ Differences from Apache:
   producer's clock; a wrong one abandons the half without a request.
 - After that clock was set back, the age is measured by monotonic time.
 - A check that is skipped because of an immunity time is not counted.
+- In a group with a controller, a check without a connected producer is not counted for the first
+  `MASTER_GRACE_MS` of a master: producers find it one after another. Apache counts it.
 - The progress does not advance past a half that cannot be stored again.
 
 Source: TransactionalMessageServiceImpl.check, TransactionalMessageCheckService,
@@ -86,9 +88,13 @@ class AskProducer:
         producers: table of connected producers.
         broker_name: name of this broker, part of the request.
         clock: limits how often transactions without a producer are logged.
+        grace_ms: time from the start of a master in which checks without a producer do not count.
     """
 
-    def __init__(self, producers: _Producers, broker_name: str, clock: Clock) -> None:
+    def __init__(
+        self, producers: _Producers, broker_name: str, clock: Clock, *, grace_ms: int = 0
+    ) -> None:
+        self.grace_ms: int = grace_ms
         self._producers = producers
         self._broker_name = broker_name
         self._clock = clock
@@ -119,6 +125,11 @@ class AskProducer:
             RequestCode.CHECK_TRANSACTION_STATE, header.to_ext(), encode_message(original)
         )
         member.channel.invoke_oneway(request)
+
+    def has_producer(self, half: MessageExt) -> bool:
+        """Return whether a producer of the half's group is connected."""
+        group = half.properties.get(PROPERTY_PRODUCER_GROUP, "")
+        return any(one.channel.is_open for one in self._producers.clients(group))
 
     def _note_skipped(self, group: str) -> None:
         """Count a transaction without a producer; log the counts at most once in a minute."""
@@ -158,6 +169,8 @@ _MAX_PAUSE_MS: Final = 1_000
 
 It is also the pause after a refused put.
 """
+MASTER_GRACE_MS: Final = 300_000
+"""Producers fetch routes and send heartbeats every 30 s; some start again with the outage."""
 _MAX_ENDS: Final = 1_000
 """Samples of the end of the half queue that are kept, at least a second apart."""
 
@@ -174,8 +187,23 @@ class Offsets(Protocol):
         ...
 
 
-Ask = Callable[[MessageExt], None]
-"""Asks the producer group of a half, given as it is stored now; on any thread."""
+class Ask(Protocol):
+    """Asks producers about halves, given as they are stored now; on any thread."""
+
+    @property
+    def grace_ms(self) -> int:
+        """Time from the start of a master in which checks without a producer do not count."""
+        ...
+
+    def __call__(self, half: MessageExt) -> None:
+        """Ask the producer group of a half."""
+        ...
+
+    def has_producer(self, half: MessageExt) -> bool:
+        """Return whether a producer of that group is connected."""
+        ...
+
+
 FirstStored = Callable[[int], int]
 """Returns the store time of a half by its queue offset, in ms; -1 when it was deleted."""
 
@@ -227,6 +255,7 @@ class CheckBack:
         self._queue = queue
         self._put = put
         self._ask = ask
+        self._grace_end_ms = -1
         self._topics = topics
         self._ledger = ledger
         self._ops = ops
@@ -257,6 +286,7 @@ class CheckBack:
 
     def load(self) -> None:
         """Start at the stored progress, and load the op messages into the ledger."""
+        self._grace_end_ms = -1
         half = self._stored_progress(self._queue, TRANS_HALF_TOPIC)
         self._ledger.reset(half)
         self._position = half
@@ -294,6 +324,8 @@ class CheckBack:
         self._commit_progress()
         if not self._ends or now_ms - self._ends[-1][0] >= _MAX_PAUSE_MS:
             self._ends.append((now_ms, self._queue.max_offset))
+        if self._grace_end_ms < 0:
+            self._grace_end_ms = now_ms + self._ask.grace_ms
         if self._round_began_ms < 0:  # the first round starts one interval after the broker
             self._round_began_ms = now_ms
         if not self._is_in_round:
@@ -358,11 +390,13 @@ class CheckBack:
             self._is_in_round = False
             return 0
         is_immune = immune_ms is not None and age_ms <= immune_ms
-        message = renewed_half(half, checks + (not is_immune))
+        has_grace = self._round_began_ms < self._grace_end_ms and not self._ask.has_producer(half)
+        is_skipped = is_immune or has_grace
+        message = renewed_half(half, checks + (not is_skipped))
         if len(message.properties) > MAX_PROPERTIES_BYTES:
             return self._abandon(half, checks)  # of another broker: ours leave room for it
         renewed = self._store_again(half, message)
-        if renewed is not None and not is_immune:
+        if renewed is not None and not is_skipped:
             asked.append(renewed)
         return None if renewed is not None or self._is_decided(place) else _MAX_PAUSE_MS
 

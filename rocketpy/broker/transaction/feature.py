@@ -18,7 +18,7 @@ from rocketpy.broker.request_table import RequestTable
 from rocketpy.broker.stats.pending_counts import PendingCounts
 from rocketpy.broker.system_topics.system_queue import SystemQueue
 from rocketpy.broker.system_topics.system_writer import SystemWriter
-from rocketpy.broker.transaction.check_back import AskProducer, CheckBack
+from rocketpy.broker.transaction.check_back import MASTER_GRACE_MS, AskProducer, CheckBack
 from rocketpy.broker.transaction.end_transaction import EndTransactions, Postpone
 from rocketpy.broker.transaction.fast_path import BulkTransactions
 from rocketpy.broker.transaction.half_escape import HalfEscape
@@ -46,6 +46,7 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
     counts_file: JsonDocument,
     ops_file: JsonDocument,
     clock: Clock,
+    has_controller: bool = False,
     escape: SystemWriter | None = None,
     is_online: Callable[[], bool] = lambda: True,
 ) -> Feature:
@@ -64,6 +65,7 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
         ops_file: transactionPendingOps.json, halves that could not be named by op messages before
             the broker stopped.
         clock: time.
+        has_controller: whether a controller names the master of this broker's group.
         escape: sends messages to another broker group, at a slave that may act as master.
         is_online: returns whether transactions may end.
     """
@@ -83,7 +85,8 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
         clock=clock,
         is_online=is_online,
     )
-    ask = AskProducer(producers, identity.broker_name, clock)
+    grace_ms = MASTER_GRACE_MS if has_controller else 0
+    ask = AskProducer(producers, identity.broker_name, clock, grace_ms=grace_ms)
     check_back = _build_check_back(
         store, internal_put, ask, ledger, ops, configs, topics, counts, offsets, clock
     )

@@ -31,6 +31,24 @@ INTERVAL_MS = 30_000
 HALF_PROPERTIES = {"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": "U1", "TAGS": "a"}
 
 
+class _Ask:
+    """Producers of a kit."""
+
+    def __init__(self, kit: "Kit") -> None:
+        self._kit = kit
+
+    @property
+    def grace_ms(self) -> int:
+        return self._kit.grace_ms
+
+    def __call__(self, half: MessageExt) -> None:
+        self._kit.asked.append(half)
+
+    def has_producer(self, half: MessageExt) -> bool:
+        assert half.properties["PGROUP"]
+        return self._kit.has_producer
+
+
 class Kit:
     """Transactions of a broker; `restart` recreates them on the same files."""
 
@@ -44,6 +62,8 @@ class Kit:
         self.counts_file = MemoryFile()
         self.ops_file = MemoryFile()
         self.asked: list[MessageExt] = []
+        self.has_producer = True
+        self.grace_ms = 0
         self.status: PutMessageStatus | None = None
         self.refuse_delay: Refusal | None = None
         self.is_online = True
@@ -92,7 +112,7 @@ class Kit:
         self.check = CheckBack(
             SystemQueue(store, TRANS_HALF_TOPIC, 0),
             put,
-            self.asked.append,
+            _Ask(self),
             topics=self.topics,
             ledger=self.ledger,
             ops=self.ops,

@@ -42,6 +42,15 @@ def test_ask_producer_sends_half_under_its_real_topic() -> None:
     assert (told.topic, told.queue_id, told.body, told.queue_offset) == ("T", 3, b"x", 7)
 
 
+def test_ask_producer_knows_whether_one_is_connected() -> None:
+    producers = Producers(1)
+    ask = AskProducer(producers, "b", FakeClock())
+    assert ask.has_producer(HALF)
+    producers.channels[0].is_open = False
+    assert not ask.has_producer(HALF)
+    assert not AskProducer(Producers(0), "b", FakeClock()).has_producer(HALF)
+
+
 def test_ask_producer_rotates_members_and_skips_slow_ones() -> None:
     producers = Producers(3)
     ask = AskProducer(producers, "b", FakeClock())

@@ -65,6 +65,32 @@ def test_check_back_after_max_checks_half_is_abandoned() -> None:
     assert kit.progress()[0] == 4
 
 
+@pytest.mark.parametrize(("grace_rounds", "rounds_left"), [(0, 2), (5, 7)])
+def test_check_back_without_producer_is_not_counted_in_the_grace(
+    grace_rounds: int, rounds_left: int
+) -> None:
+    kit = Kit(transaction_check_max=2)
+    kit.half(b"kept")
+    kit.has_producer, kit.grace_ms = False, grace_rounds * INTERVAL_MS + 1
+    kit.restart()
+    asked = [len(kit.round()) for _ in range(grace_rounds)]
+    assert asked == [0] * grace_rounds
+    for _ in range(rounds_left - grace_rounds):
+        assert kit.messages(TRANS_CHECK_MAX_TIME_TOPIC) == []
+        kit.round()
+    kit.round()
+    assert len(kit.messages(TRANS_CHECK_MAX_TIME_TOPIC)) == 1
+
+
+def test_check_back_with_producer_is_counted_in_the_grace() -> None:
+    kit = Kit(transaction_check_max=1)
+    kit.half()
+    kit.grace_ms = 10 * INTERVAL_MS
+    kit.restart()
+    assert [len(kit.round()) for _ in range(2)] == [1, 0]
+    assert len(kit.messages(TRANS_CHECK_MAX_TIME_TOPIC)) == 1
+
+
 def test_check_back_changed_max_checks_applies() -> None:
     kit = Kit()
     kit.half()
