@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 from rocketpy.errors import ConfigError
 from rocketpy.runtime.config.config import option
 from rocketpy.runtime.config.operation import OperationConfig
+from rocketpy.runtime.config.values import is_wildcard
 
 MASTER_ID: Final = 0
 _MAX_NAME_CHARS: Final = 300
@@ -268,6 +269,14 @@ class BrokerConfig:
             # Other names are refused by the name servers.
             is_name = 0 < len(name) <= _MAX_NAME_CHARS and name.isprintable() and " " not in name
             self._check(is_name, key, "a name of 1 to 300 printable characters without blanks")
+        for key, host in (("brokerIP1", self.broker_ip1), ("brokerIP2", self.broker_ip2)):
+            if is_wildcard(host):
+                reason = (
+                    f"{host} stands for every address of this machine, and other machines cannot "
+                    "connect to it: write the address by which they reach this broker, or remove "
+                    "the key to have it detected; bindAddress says where the broker listens"
+                )
+                raise ConfigError(reason, key=key)
         self._check(
             self.default_message_request_mode in {"PULL", "POP"},
             "defaultMessageRequestMode",

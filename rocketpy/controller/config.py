@@ -14,6 +14,7 @@ from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.config.config import option
 from rocketpy.runtime.config.live_config import LIVE_FILE_NAME
 from rocketpy.runtime.config.operation import OperationConfig
+from rocketpy.runtime.config.values import is_wildcard
 
 DEFAULT_PORT: Final = 9878
 _PORT_OF_PEER: Final = -1
@@ -96,6 +97,13 @@ class ControllerConfig:
             if _peer(text) is None:
                 raise ConfigError(
                     f"{text!r} is not id-host:port, as in n0-10.0.0.1:9878",
+                    key="controllerDLegerPeers",
+                )
+            if is_wildcard(text.partition("-")[2].rpartition(":")[0]):
+                raise ConfigError(
+                    f"{text!r} stands for every address of this machine, and brokers cannot "
+                    "connect to it: write the address by which they reach this controller; "
+                    "bindAddress says where it listens",
                     key="controllerDLegerPeers",
                 )
         is_shared = self.controller_storage == "etcd"

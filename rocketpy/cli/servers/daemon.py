@@ -19,7 +19,7 @@ import click
 
 from rocketpy import __version__
 from rocketpy.cli.servers.log_options import log_options
-from rocketpy.cli.servers.start_rules import broken_rules
+from rocketpy.cli.servers.start_rules import broken_rules, rule_warnings
 from rocketpy.cli.version import version_option
 from rocketpy.errors import ConfigError
 from rocketpy.runtime import logs
@@ -151,6 +151,9 @@ def report_configuration(configs: Mapping[str, ConfigSet], *, strict: bool) -> N
         for warning in loaded.warnings:
             refuse_warning(warning, strict=strict)
             _logger.warning("configuration", server=name, problem=str(warning))
+        # The part that they concern logs these.
+        for warning in rule_warnings(loaded) if strict else ():
+            refuse_warning(warning, strict=strict)
         _logger.info("configuration", server=name, non_defaults=loaded.non_defaults())
         if loaded.from_live_file:
             shown = loaded.as_dict()
@@ -175,7 +178,8 @@ def check_configuration(loaders: Mapping[str, Callable[[], ConfigSet]], *, stric
     for name, load in loaders.items():
         try:
             configs[name] = load()
-            warnings |= dict.fromkeys(map(str, configs[name].warnings))
+            found = (*configs[name].warnings, *rule_warnings(configs[name]))
+            warnings |= dict.fromkeys(map(str, found))
         except ConfigError as error:
             errors |= dict.fromkeys(error.all_errors)
             warnings |= dict.fromkeys(error.warnings)
@@ -196,7 +200,7 @@ def print_configuration(configs: Mapping[str, ConfigSet], *, strict: bool) -> in
         ConfigError: a warning, when strict.
     """
     for name, loaded in configs.items():
-        for warning in loaded.warnings:
+        for warning in (*loaded.warnings, *rule_warnings(loaded)):
             refuse_warning(warning, strict=strict)
             click.echo(f"warning: {warning}", err=True)
         head = f"# {name}\n" if len(configs) > 1 else ""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rocketpy.errors import ConfigError, StartError
 from rocketpy.runtime.config.config import ConfigSet
 from rocketpy.runtime.config.operation import OperationConfig
+from rocketpy.runtime.config.setting_checks import ConfigWarning
 from rocketpy.runtime.os_resources import has_descriptor, shortage_of
 
 if TYPE_CHECKING:
@@ -94,6 +95,25 @@ def broken_rules(configs: Mapping[str, ConfigSet]) -> Iterator[ConfigError]:
         yield from _no_directories(broker)
         yield from _shared_directory(broker)
     yield from _unusable(listeners)
+
+
+def rule_warnings(loaded: ConfigSet) -> Iterator[ConfigWarning]:
+    """Yield settings of a server that have no effect because of a setting of another part.
+
+    Args:
+        loaded: set of any server.
+    """
+    from rocketpy.broker.failover.config import FailoverConfig  # noqa: PLC0415 - as above
+    from rocketpy.broker.replication.config import ReplicationConfig  # noqa: PLC0415
+    from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415
+
+    if not loaded.has(ReplicationConfig) or loaded.get(FailoverConfig).enable_controller_mode:
+        return
+    role = loaded.get(MessageStoreConfig).broker_role
+    if role != "SYNC_MASTER":
+        for key, copies in loaded.get(ReplicationConfig).needed_copies.items():
+            reason = f"{copies} has no effect while brokerRole is {role}"
+            yield ConfigWarning(key, f"{reason}: only a SYNC_MASTER waits for copies")
 
 
 def _controller_rules(

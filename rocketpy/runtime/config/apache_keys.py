@@ -221,7 +221,8 @@ APACHE_KEYS: Final = frozenset(
 )
 """All keys of Apache; names are case-sensitive."""
 
-_NO_CONTROLLER: Final = "it belongs to the controller, which RocketPy does not have"
+_REPLICATION: Final = "it is a key of a broker that is replicated"
+_NO_DLEDGER: Final = "RocketPy has no DLedger; a broker is replicated by brokerRole or a controller"
 
 REASONS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -230,6 +231,9 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "filterSupportRetry": "redelivered messages have matched the filter before",
         "duplicationEnable": "a broker is a master or a slave, by brokerRole",
         "maxSlaveResendLength": "a slave reports its end instead",
+        "syncMasterFlushOffsetWhenStartup": "a slave compares its log with the master's instead",
+        "checkSyncStateSetPeriod": "the sync-state set is checked ten times a second",
+        "syncControllerMetadataPeriod": "the leading controller is looked for when one fails",
         "syncFromLastFile": "a slave always gets the whole log",
         "haSlaveFallbehindMax": "it is named haMaxGapNotInSync now",
         "enableBroadcastOffsetStore": "broadcast consumers store their offsets themselves",
@@ -253,9 +257,9 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "enableScheduleAsyncDeliver": "deliveries never wait for the disk",
         "controllerThreadPoolNums": "the requests of brokers are short",
         "controllerRequestThreadPoolQueueCapacity": "the requests of brokers are short",
-        "mappedFileSize": "the state of a controller is one file of 4 MiB",
+        "mappedFileSize": "the state of a controller is one file of 4 MiB, or in etcd",
         "electMasterMaxRetryCount": "an election is repeated until it succeeds",
-        "isProcessReadEvent": "the only controller answers from its memory",
+        "isProcessReadEvent": "the leading controller answers from its memory",
         "scanInactiveMasterInterval": "an election is checked when a heartbeat falls due",
         "diskFallRecorded": "the lag of consumers is computed on request",
     }
@@ -268,18 +272,18 @@ _FRAGMENTS: Final = (
     ("controller", "it is a key of a controller, or of a broker in controller mode"),
     ("unclean", "it is a key of a controller"),
     ("rolechanged", "it is a key of a controller"),
-    ("jraft", "RocketPy's controller is one process and speaks no jRaft"),
-    ("dleger", "RocketPy has no DLedger; a broker is replicated by brokerRole"),
-    ("dledger", "RocketPy has no DLedger; a broker is replicated by brokerRole"),
+    ("jraft", "RocketPy's controllers speak no jRaft; several share their state in etcd"),
+    ("dleger", _NO_DLEDGER),
+    ("dledger", _NO_DLEDGER),
     ("combinecq", "RocketPy has no RocksDB engine; files are the default store type's"),
-    ("preferredleader", "RocketPy has no DLedger; a broker is replicated by brokerRole"),
+    ("preferredleader", _NO_DLEDGER),
     ("compaction", "compacted topics are not supported"),
     ("offsetmap", "compacted topics are not supported"),
     ("tiered", "tiered storage is not supported"),
     ("objectstore", "tiered storage is not supported"),
     ("commitlogrolling", "tiered storage is not supported"),
     ("commitjitter", "tiered storage is not supported"),
-    ("readahead", "it tunes reads of stores that RocketPy does not have"),
+    ("readahead", "it tunes reads of tiered storage, which is not supported"),
     ("recordgetmessage", "tiered storage is not supported"),
     ("lmq", "light message queues are not supported"),
     ("multidispatch", "light message queues are not supported"),
@@ -305,23 +309,21 @@ _FRAGMENTS: Final = (
     ("authclient", "a client certificate that is asked for is always verified"),
     ("tls", "this server connects to other servers in plain text"),
     ("socksproxy", "this server connects to other servers directly"),
-    ("insync", _NO_CONTROLLER),
-    ("slave", _NO_CONTROLLER),
-    ("syncstateset", _NO_CONTROLLER),
-    ("synclearner", _NO_CONTROLLER),
-    ("asynclearner", _NO_CONTROLLER),
-    ("hatransfer", _NO_CONTROLLER),
-    ("haflow", _NO_CONTROLLER),
-    ("syncfromlastfile", _NO_CONTROLLER),
-    ("syncmaster", _NO_CONTROLLER),
+    ("insync", _REPLICATION),
+    ("slave", _REPLICATION),
+    ("syncstateset", _REPLICATION),
+    ("hatransfer", _REPLICATION),
+    ("haflow", _REPLICATION),
     ("resend", "messages are stored before a delivery is counted"),
     ("container", "each broker runs in a separate process"),
     ("plugin", "there are no store plug-ins"),
     ("readonlycommitlog", "the commit log has one directory"),
     ("propcrc", "properties have no checksum"),
     ("consumequeueext", "consume queues have no extension files"),
-    ("batchpush", "RocketPy has no DLedger; a broker is replicated by brokerRole"),
-    ("escape", "messages are stored at this broker only"),
+    ("batchpush", _NO_DLEDGER),
+    ("escape", "it is a key of a broker with enableSlaveActingMaster"),
+    ("supportacting", "it is a key of a name server"),
+    ("enableslaveacting", "it is a key of a broker; a name server has supportActingMaster"),
     ("addressserver", "name servers are listed in namesrvAddr"),
     ("dnslookup", "name servers are listed in namesrvAddr"),
     ("addrinterval", "name servers are listed in namesrvAddr"),
@@ -367,4 +369,4 @@ def unsupported_reason(key: str) -> str:
     for fragment, reason in _FRAGMENTS:
         if fragment in lowered:
             return reason
-    return "RocketPy does not have what it sets"
+    return "nothing in this server depends on it"

@@ -34,7 +34,7 @@ from rocketpy.runtime.config.setting_checks import (
     refused,
     repeated,
 )
-from rocketpy.runtime.config.suggestions import misspelt, plain_key, suggestion
+from rocketpy.runtime.config.suggestions import plain_key, similar, suggestion
 from rocketpy.runtime.config.values import OptionType, allowed, parse_value, value_text
 
 T = TypeVar("T")
@@ -274,7 +274,7 @@ class Sources:
         for name in ours:
             written = name[len(_ENV_PREFIX) :]
             key = by_env_name.get(plain_key(written))
-            if key is None and misspelt(_camel_case_of(name), guarded):
+            if key is None and similar(_camel_case_of(name), guarded):
                 key = _camel_case_of(name)  # refused as an unknown key
             if key is not None:
                 found.append(Setting(key, self.environ[name], f"environment {name}"))
@@ -315,6 +315,10 @@ class ConfigSet:
         """Return the value of one of the loaded dataclasses."""
         value: T = self._values[config_class]
         return value
+
+    def has(self, config_class: type) -> bool:
+        """Return whether a dataclass is one of the loaded ones."""
+        return config_class in self._values
 
     def live_keys(self) -> frozenset[str]:
         """Return the keys that `updated` may change."""
@@ -526,7 +530,9 @@ def _may_change(key: str, options: _Options) -> bool:
 
 def _parse(each: Option, setting: Setting) -> Any:  # noqa: ANN401 - any field's value
     shown = _HIDDEN if each.secret else repr(setting.text)
-    fault = path_fault(setting.text) if each.is_path else ""
+    # Refused lists may be accepted as the name of one directory.
+    is_one = each.is_path and not (each.key in REFUSABLE_KEYS and "," in setting.text)
+    fault = path_fault(setting.text) if is_one else ""
     if fault:
         reason = f"{shown} {fault}"
         raise ConfigError(reason, source=setting.source, line=setting.line, key=setting.key)

@@ -1,6 +1,7 @@
 """Keys of Apache with values that RocketPy must not ignore.
 
-These keys decide what is stored, where, how many copies there are, or which clients may connect.
+These keys decide what is stored, where, how many copies there are, which servers are asked, or
+which clients may connect.
 A server that ignored them would start as something else than its configuration describes: without
 access control, as the only copy, or on an empty store. Such a value is therefore an error, unless
 the operator accepts it by name (`--accept-ignored KEY`).
@@ -59,6 +60,7 @@ _TIERED_ADVICE: Final = (
     "let Apache's broker bring them back to the local store, then remove the keys of tiered storage"
 )
 _PLAIN_TEXT: Final = "this server connects to other servers in plain text"
+_MOVED: Final = "move the file into storePathRootDir, as {}, and remove the key"
 _NAME_SERVERS: Final = "the addresses of the name servers are read from namesrvAddr only"
 
 
@@ -116,6 +118,18 @@ REFUSALS: Final[Mapping[str, Refusal]] = MappingProxyType(
             "RocketPy has no commit log of several directories: messages in these would be missing",
             "move their files into the directory of storePathCommitLog and remove the key",
         ),
+        "storePathEpochFile": Refusal(
+            _UNSET,
+            "the epochs of a replica are in storePathRootDir: those in this file would be missing, "
+            "and the replica would begin again with an empty log",
+            _MOVED.format("epochFileCheckpoint"),
+        ),
+        "storePathBrokerIdentity": Refusal(
+            _UNSET,
+            "the identity of a replica is in storePathRootDir: the one in this file would be "
+            "missing, and the replica would join its group as a new one",
+            _MOVED.format("brokerIdentity"),
+        ),
         "messageStorePlugIn": Refusal(
             _UNSET,
             "RocketPy has no store plug-ins such as tiered storage: messages that only the "
@@ -165,9 +179,22 @@ REFUSALS: Final[Mapping[str, Refusal]] = MappingProxyType(
             _OFF,
             "RocketPy has no DLedger: each member of the group would be an unreplicated master of "
             "the same name",
-            "run one member, as a master with a new store directory, and remove the key",
+            "run its members as a group with a controller (replication guide), with new store "
+            "directories, and remove the key",
+        ),
+        "asyncLearner": Refusal(
+            _OFF,
+            "RocketPy has no learners: the replica would be waited for by senders, and could be "
+            "elected as master",
+            "run it as a replica that may be elected, and remove the key",
         ),
         "duplicationEnable": Refusal(_OFF, _COPIES, _COPIES_ADVICE),
+        "fetchControllerAddrByDnsLookup": Refusal(
+            _OFF,
+            "the addresses of the controllers are read from controllerAddr only, and a name there "
+            "stands for one controller: the others would not be asked",
+            "list every controller in controllerAddr and remove the key",
+        ),
         # In which cluster the broker appears.
         **_both(
             "fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup",
@@ -190,13 +217,17 @@ _STORED: Final = """
     diskMaxUsedSpaceRatio brokerPermission dataDir kvConfigPath controllerStorePath
     controllerStorage
 """
-_COPIED: Final = "brokerId brokerRole inSyncReplicas minInSyncReplicas"
+_COPIED: Final = """
+    brokerId brokerRole inSyncReplicas minInSyncReplicas enableControllerMode
+    allAckInSyncStateSet
+"""
+_ASKED: Final = "namesrvAddr controllerAddr haMasterAddress"
 _ENTERED: Final = """
     haAllowedPeers haTlsEnable replicationSecretFile
     bindAddress tls.server.mode tls.server.need.client.auth tls.server.keyPath tls.server.certPath
     tls.server.trustCertPath
 """
-GUARDED_KEYS: Final = REFUSABLE_KEYS | frozenset(f"{_STORED} {_COPIED} {_ENTERED}".split())
+GUARDED_KEYS: Final = REFUSABLE_KEYS | frozenset(f"{_STORED} {_COPIED} {_ASKED} {_ENTERED}".split())
 """Keys whose misspelling is an error: the server would start as another one than is described."""
 
 

@@ -10,7 +10,7 @@ from rocketpy.runtime.config.refused_keys import (
     is_harmless,
     refusal_of,
 )
-from rocketpy.runtime.config.suggestions import misspelt, suggestion
+from rocketpy.runtime.config.suggestions import similar, suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,10 @@ def of_unknown_key(
         return ConfigWarning(key, f"has no effect: {unsupported_reason(key)}", source, line)
     # Other keys without an effect are not proposed: following the advice would change nothing.
     meaningful = [*known, *REFUSABLE_KEYS]
-    proposed = suggestion(key, meaningful)
+    meant = similar(key, GUARDED_KEYS.intersection(meaningful))
+    proposed = suggestion(key, meaningful) or (f"; did you mean {meant}?" if meant else "")
     if source == "-D":
         raise ConfigError("no such key" + proposed, source="-D", key=key)
-    meant = misspelt(key, GUARDED_KEYS.intersection(meaningful))
     if meant is None or (meant not in known and is_harmless(meant, setting.text)):
         return ConfigWarning(key, "unknown key, ignored" + proposed, source, line)
     if key in accepted:
@@ -101,7 +101,7 @@ def of_unknown_key(
         return ConfigWarning(key, reason, source, line)
     reason = (
         f"unknown key; did you mean {meant}? That key decides what is stored, where, how many "
-        "copies there are, or which clients may connect. Either correct or remove it; or accept "
+        "copies there are, which servers are asked, or which clients may connect. Either correct or remove it; or accept "
         f"that it is ignored, with --accept-ignored {key}"
     )
     raise ConfigError(reason, source=source, line=line, key=key)
@@ -122,8 +122,9 @@ def path_fault(text: str) -> str:
         return f"begins with ~, {whole}"
     if "${" in path:
         return f"contains ${{, {whole}"
-    if ";" in path:
-        return "contains ; but several paths are not supported: write one path"
+    for separator in ";,":
+        if separator in path:
+            return f"contains {separator} but several paths are not supported: write one path"
     return ""
 
 
@@ -145,6 +146,6 @@ def accepted_errors(accepted: Iterable[str], given: Collection[str]) -> Iterator
         given: keys of the configuration, of which some may be misspelt.
     """
     for key in accepted:
-        if key not in REFUSABLE_KEYS and not (key in given and misspelt(key, GUARDED_KEYS)):
+        if key not in REFUSABLE_KEYS and not (key in given and similar(key, GUARDED_KEYS)):
             reason = "is not a key that is refused" + suggestion(key, REFUSABLE_KEYS)
             yield ConfigError(reason, source="--accept-ignored", key=key)

@@ -9,6 +9,16 @@ _SHORT_WORD: Final = 3
 _LONG_WORD: Final = 6
 _LONG_KEY: Final = 8
 _MAX_SLIPS: Final = 2
+_MAX_OTHER_WORDS: Final = 2
+_TELLING_WORD: Final = 7
+_SHORT_FORMS: Final = (
+    ("name server", "namesrv"),
+    ("name srv", "namesrv"),
+    ("nameserver", "namesrv"),
+    ("addresses", "addr"),
+    ("address", "addr"),
+    ("directory", "dir"),
+)
 
 
 def plain_key(key: str) -> str:
@@ -30,6 +40,51 @@ def suggestion(key: str, known: Iterable[str]) -> str:
 def misspelt(key: str, known: Iterable[str]) -> str | None:
     """Return the known key that a key misspells; None if there is none."""
     return next((each for each in known if _is_misspelt(key, each)), None)
+
+
+def similar(key: str, known: Iterable[str]) -> str | None:
+    """Return the known key that a key misspells, abbreviates or extends; None if there is none.
+
+    `storePathRoot` and `storePathRootDirectory` are similar to `storePathRootDir`, `namesrvAddress`
+    is to `namesrvAddr`. This is too wide for proposals, but not for keys that must not be ignored.
+
+    Args:
+        key: the unknown key.
+        known: keys that must not be ignored.
+    """
+    ordered = sorted(known)
+    found = misspelt(key, ordered)
+    if found is not None:
+        return found
+    words = _short_words(key)
+    distances = [(_other_words(words, _short_words(each)), len(each), each) for each in ordered]
+    # Of several, the shortest: `storePath` is `storePathRootDir`.
+    near = min((each for each in distances if each[0] is not None), default=None)
+    return None if near is None else near[2]
+
+
+def _short_words(key: str) -> list[str]:
+    """Return the words of a key in lower case, each in its shortest form."""
+    text = " ".join(_WORDS.findall(key)).lower()
+    for long, short in _SHORT_FORMS:
+        text = text.replace(long, short)
+    return text.split()
+
+
+def _other_words(typed: list[str], meant: list[str]) -> int | None:
+    """Return how many words one key has and the other has not; None if they are not similar."""
+    shorter, longer = sorted((typed, meant), key=len)
+    count = len(longer) - len(shorter)
+    if not shorter or count > _MAX_OTHER_WORDS:
+        return None
+    if longer[: len(shorter)] == shorter:
+        is_telling = len(shorter) > 1 or len(shorter[0]) >= _TELLING_WORD
+        return count if is_telling else None
+    # Inside of a longer key, two words may mean something else: `haTlsEnable`, `tls.enable`.
+    least = 2 if shorter is typed else 3
+    starts = range(1, count + 1)
+    is_part = any(longer[at : at + len(shorter)] == shorter for at in starts)
+    return count if is_part and len(shorter) >= least else None
 
 
 def _is_misspelt(key: str, meant: str) -> bool:

@@ -4,8 +4,10 @@ Parsing is strict: a text that is not a value of the type within its bounds is a
 """
 
 import enum
+import ipaddress
 import math
 import re
+import socket
 import types
 import typing
 from collections.abc import Mapping
@@ -157,3 +159,20 @@ def _scalar_text(value: Any) -> str:  # noqa: ANN401 - any field's value
     if isinstance(value, bool):
         return "true" if value else "false"
     return _enum_text(value) if isinstance(value, enum.Enum) else str(value)
+
+
+def is_wildcard(host: str) -> bool:
+    """Return whether a host is `0.0.0.0` or `::`, in any notation: no other machine reaches it.
+
+    Args:
+        host: name or address.
+    """
+    text = host.strip().strip("[]")
+    try:
+        return ipaddress.ip_address(text).is_unspecified
+    except ValueError:
+        pass
+    try:
+        return socket.inet_aton(text) == bytes(4)  # "0", "0.0"
+    except (OSError, UnicodeError):
+        return False

@@ -144,3 +144,10 @@ def test_config_is_immutable() -> None:
 def test_broker_config_name_server_that_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="namesrvAddr: must be host:port, several with ; between"):
         BrokerConfig(namesrv_addr=text)
+
+
+@pytest.mark.parametrize("key", ["brokerIP1", "brokerIP2"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", "0", "0:0:0:0:0:0:0:0"])
+def test_config_address_that_other_machines_cannot_use_is_refused(key: str, host: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: .*write the address by which they reach"):
+        loaded(**{key: host})

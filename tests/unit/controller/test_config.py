@@ -73,5 +73,11 @@ def test_controllers_with_etcd_name_all_of_them() -> None:
             loaded(text + identifier)
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+def test_address_that_brokers_cannot_use_is_refused(host: str) -> None:
+    with pytest.raises(ConfigError, match="controllerDLegerPeers: .*by which they reach"):
+        loaded(f"controllerDLegerPeers=n0-{host}:9878")
+
+
 def test_warnings_are_those_of_the_server() -> None:
     assert list(ControllerConfig().config_warnings()) == []

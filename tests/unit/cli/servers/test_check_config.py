@@ -129,3 +129,32 @@ def test_log_file_that_no_shell_has_expanded_is_refused(program: str, path: str)
     done = CliRunner().invoke(command, [program, f"--log-file={path}", "--check-config"])
     assert done.exit_code == 2
     assert f"Invalid value for '--log-file': {path!r} " in done.output
+
+
+_COPIES = "inSyncReplicas=2\nhaAllowedPeers=10.0.0.0/8\n"
+
+
+@pytest.mark.parametrize("role", ["ASYNC_MASTER", "SLAVE\nbrokerId=1"])
+def test_check_warns_of_copies_that_the_role_does_not_wait_for(role: str, tmp_path: Path) -> None:
+    text = f"{_COPIES}brokerRole={role}"
+    done = invoke("broker", tmp_path, "--check-config", text=text)
+    assert done.return_value == 1
+    name = role.partition("\n")[0]
+    expected = f"warning: inSyncReplicas: 2 has no effect while brokerRole is {name}: only a"
+    assert done.output.startswith(expected)
+    assert "has no effect" in invoke("broker", tmp_path, "--print-config", text=text).output
+    for more in (["--check-config"], ["--print-config"], []):
+        strict = invoke("broker", tmp_path, "--strict-config", *more, text=text)
+        assert strict.return_value == 2 or "inSyncReplicas" in str(strict.exception)
+
+
+def test_check_is_silent_about_copies_that_are_waited_for(tmp_path: Path) -> None:
+    done = invoke("broker", tmp_path, "--check-config", text=f"{_COPIES}brokerRole=SYNC_MASTER")
+    assert done.return_value == 0
+    (tmp_path / "secret").write_text("s" * 32)
+    text = (
+        "enableControllerMode=true\ncontrollerAddr=127.0.0.1:9878\n"
+        f"replicationSecretFile={tmp_path / 'secret'}\ninSyncReplicas=2"
+    )
+    done = invoke("broker", tmp_path, "--check-config", text=text)
+    assert (done.return_value, done.output) == (0, "0 errors, 0 warnings\n")

@@ -317,6 +317,7 @@ class Places:
         ("~/store", "'~/store' begins with ~, which is not replaced here: write the whole"),
         ("${user.home}/s", "'${user.home}/s' contains ${, which is not replaced here: write"),
         ("one;two", "'one;two' contains ; but several paths are not supported: write one path"),
+        ("/a,/b", "'/a,/b' contains , but several paths are not supported: write one path"),
     ],
 )
 def test_path_that_a_shell_or_apache_would_replace_is_refused(

@@ -3,6 +3,7 @@
 import pytest
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.failover.config import FailoverConfig
 from rocketpy.broker.replication.config import ReplicationConfig
 from rocketpy.controller.config import ControllerConfig
 from rocketpy.errors import ConfigError
@@ -33,6 +34,10 @@ DANGEROUS = [
     "storePathCommitLog=/a,/b",
     "storePathCommitLog=/a,",
     "readOnlyCommitLogStorePaths=/old",
+    "storePathEpochFile=/var/e",
+    "storePathBrokerIdentity=/var/i",
+    "asyncLearner=true",
+    "fetchControllerAddrByDnsLookup=true",
     "messageStorePlugIn=org.apache.rocketmq.tieredstore.TieredMessageStore",
     "tieredStorageLevel=NOT_IN_DISK",
     "tieredBackendServiceProvider=org.apache.rocketmq.tieredstore.provider.PosixFileSegment",
@@ -184,7 +189,7 @@ def test_client_certificates_that_plain_text_evades_are_a_warning() -> None:
 def test_every_guarded_key_exists() -> None:
     known = {
         each.key
-        for owner in [*BROKER, ReplicationConfig, NamesrvConfig, ControllerConfig]
+        for owner in [*BROKER, FailoverConfig, ReplicationConfig, NamesrvConfig, ControllerConfig]
         for each in options_of(owner)
     }
     assert known >= GUARDED_KEYS - REFUSABLE_KEYS

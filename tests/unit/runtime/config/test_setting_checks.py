@@ -5,7 +5,7 @@ import pytest
 from rocketpy.errors import ConfigError
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.runtime.config.config import Sources, load
-from tests.unit.runtime.config.test_refused_keys import broker
+from tests.unit.runtime.config.test_refused_keys import BROKER, broker
 
 MISSPELT = [
     ("brokerRol=SLAVE", "brokerRole"),
@@ -26,6 +26,19 @@ MISSPELT = [
     ("enableDLegerCommitlog=true", "enableDLegerCommitLog"),
     ("messageStorePlugin=org.example.Store", "messageStorePlugIn"),
     ("tieredStorageLevl=FORCE", "tieredStorageLevel"),
+    ("storePathRoot=/data", "storePathRootDir"),
+    ("storePath=/data", "storePathRootDir"),
+    ("storePathRootDirectory=/data", "storePathRootDir"),
+    ("rootDir=/data", "storePathRootDir"),
+    ("commitLog=/data", "storePathCommitLog"),
+    ("namesrvAddress=mq1:9876", "namesrvAddr"),
+    ("nameServerAddresses=mq1:9876", "namesrvAddr"),
+    ("name_server=mq1:9876", "namesrvAddr"),
+    ("namesrv=mq1:9876", "namesrvAddr"),
+    ("authentication=true", "authenticationEnabled"),
+    ("needClientAuth=require", "tls.server.need.client.auth"),
+    ("bindAddr=127.0.0.1", "bindAddress"),
+    ("fileReserved=720", "fileReservedTime"),
 ]
 
 
@@ -59,6 +72,43 @@ def test_misspelt_key_in_the_environment_is_refused(name: str) -> None:
     key = "aclEnabled" if name.endswith("_ENABLED") else "aclenabled"
     [warning] = broker("", key, **{name: "true"}).warnings
     assert "is ignored, as accepted" in str(warning)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        # Keys of older versions, which many published files have, and of other parts.
+        "storePathConsumeQueue",
+        "storePathIndex",
+        "storeCheckpoint",
+        "abortFile",
+        "checkTransactionMessageEnable",
+        "sendMessageThreadPool",
+        "broker",
+        "store",
+        "haTlsEnable",
+        "brokerNameSuffix",
+    ],
+)
+def test_key_with_other_words_is_not_taken_for_a_guarded_one(key: str) -> None:
+    [warning] = broker(f"{key}=1").warnings
+    assert str(warning) == f"b.conf:1: {key}: unknown key, ignored"
+
+
+def test_variables_of_a_container_service_are_not_settings() -> None:
+    names = ["NAMESRV_PORT", "NAMESRV_SERVICE_HOST", "NAMESRV_PORT_9876_TCP_ADDR", "BROKER_PORT"]
+    assert broker("", **{f"ROCKETPY_{name}": "tcp://10.0.0.1:9876" for name in names})
+
+
+@pytest.mark.parametrize("name", ["ROCKETPY_STORE_PATH_ROOT", "ROCKETPY_NAMESRV_ADDRESS"])
+def test_abbreviated_or_extended_key_in_the_environment_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"environment {name}: .*did you mean"):
+        broker("", **{name: "x"})
+
+
+def test_extended_key_on_the_command_line_gets_a_proposal() -> None:
+    with pytest.raises(ConfigError, match=r"no such key; did you mean namesrvAddr\?"):
+        load(Sources(overrides=["namesrvAddress=mq1:9876"]), BROKER)
 
 
 def test_misspelt_key_of_another_server_is_a_warning() -> None:
