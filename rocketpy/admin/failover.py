@@ -58,12 +58,13 @@ async def _status(
 ) -> GroupStatus:
     own = [tables[each.address] for each in rows if each.address in tables]
     master = next((each.address for each in rows if each.broker_id == MASTER_ID), "")
+    silent = [f"replica {each.broker_id} does not answer" for each in rows if each.error]
     status = GroupStatus(
         cluster=rows[0].cluster,
         broker=name,
         master=master,
         replicas=[_registered(each) for each in rows],
-        warnings=[] if master else ["no master is registered"],
+        warnings=([] if master else ["no master is registered"]) + silent,
     )
     named = (each.get(RUNTIME_CONTROLLERS, "") for each in own)
     controllers = next(filter(None, named), "")
@@ -88,7 +89,7 @@ async def _status(
         min_in_sync=minimum,
         controller=leader,
         replicas=found,
-        warnings=_problems(info, found, minimum),
+        warnings=_problems(info, found, minimum) + _silent(found, rows),
     )
 
 
@@ -176,6 +177,16 @@ def _problems(info: ReplicasInfo, found: list[GroupReplica], minimum: int) -> li
             "replica sends are refused"
         )
     return problems
+
+
+def _silent(found: list[GroupReplica], rows: list[ReplicaStatus]) -> list[str]:
+    """Return a problem for each broker that is alive for the controller, and does not answer."""
+    alive = {each.address: each.broker_id for each in found if each.is_alive}
+    return [
+        f"replica {alive[each.address]} does not answer"
+        for each in rows
+        if each.error and each.address in alive
+    ]
 
 
 def _number(text: str | None) -> int:

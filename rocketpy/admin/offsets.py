@@ -3,7 +3,7 @@
 Source: ResetOffsetByTimeCommand, SkipAccumulationSubCommand, CloneGroupOffsetCommand (5.4.0).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Literal
 
@@ -16,7 +16,7 @@ from rocketpy.errors import (
     ClientError,
     InvalidParameterError,
     QueryNotFoundError,
-    ServersFailedError,
+    own_copy,
 )
 from rocketpy.proto.bodies.offset import ResetOffsetBody
 from rocketpy.proto.bodies.topic import TopicOffset, TopicStatsTable
@@ -187,35 +187,54 @@ async def clone_offsets(
 
     Raises:
         SubscriptionGroupNotExistError: one of the groups does not exist; nothing was stored.
+        ServersFailedError: some brokers failed; at the others the offsets are copied, and `done`
+            has their moves.
     """
     masters = await servers.topic_masters(topic)
     for group in (source, target):
         await check_group(servers, group)
     progress = await group_lag(servers, source, topic)
-    if progress.failures:  # a copy of some queues would look like a copy of all
-        raise ServersFailedError({}, progress.failures)
-    wanted = progress.queues
-    before = {each.queue: each for each in (await group_lag(servers, target, topic)).queues}
-    moves = [
-        OffsetMove(
-            queue=each.queue,
-            from_offset=before[each.queue].consumer_offset if each.queue in before else -1,
-            to_offset=each.consumer_offset,
-        )
-        for each in wanted
-        if not is_retry_topic(each.queue.topic) and await _is_stored(servers, source, each, masters)
-    ]
-    if not dry_run:
-        await set_offsets(servers, target, {each.queue: each.to_offset for each in moves}, masters)
-    return moves
+    known = await group_lag(servers, target, topic)
+    before = {each.queue: each for each in known.queues}
+    failures = {**progress.failures, **known.failures}
+    wanted: dict[str, list[QueueLag]] = {name: [] for name in masters}
+    for each in progress.queues:
+        if not is_retry_topic(each.queue.topic):
+            wanted.setdefault(each.queue.broker_name, []).append(each)
+    _check_known(wanted, masters)
+    names = {address: name for name, address in masters.items()}
+
+    async def clone(address: str) -> list[OffsetMove]:
+        failure = failures.get(names[address])
+        if failure is not None:
+            raise own_copy(failure)
+        moves = [
+            OffsetMove(
+                queue=each.queue,
+                from_offset=before[each.queue].consumer_offset if each.queue in before else -1,
+                to_offset=each.consumer_offset,
+            )
+            for each in wanted[names[address]]
+            if await _is_stored(servers, source, each, address)
+        ]
+        if not dry_run:
+            await _store(servers, address, target, {each.queue: each.to_offset for each in moves})
+        return moves
+
+    moves = await servers.change(masters, clone)
+    return sorted((each for here in moves.values() for each in here), key=lambda move: move.queue)
 
 
-async def _is_stored(
-    servers: Servers, group: str, progress: QueueLag, masters: Mapping[str, str]
-) -> bool:
+def _check_known(brokers: Iterable[str], masters: Mapping[str, str]) -> None:
+    unknown = sorted(set(brokers) - masters.keys())
+    if unknown:
+        raise ClientError(f"broker {', '.join(unknown)} has no registered master to store offsets")
+
+
+async def _is_stored(servers: Servers, group: str, progress: QueueLag, address: str) -> bool:
     """Return whether a group has an offset in a queue; the statistics report 0 without one (14)."""
     queue = progress.queue
-    if progress.consumer_offset != 0 or queue.broker_name not in masters:
+    if progress.consumer_offset != 0:
         return progress.consumer_offset >= 0
     header = QueryConsumerOffsetRequestHeader(
         consumer_group=group,
@@ -224,7 +243,7 @@ async def _is_stored(
         set_zero_if_not_found=False,
     )
     try:
-        await servers.ask(masters[queue.broker_name], RequestCode.QUERY_CONSUMER_OFFSET, header)
+        await servers.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, header)
     except QueryNotFoundError:
         return False
     return True
@@ -246,14 +265,30 @@ async def set_offsets(
     Raises:
         ClientError: a queue's broker is not registered; nothing was stored.
         ValueError: an offset is negative; nothing was stored.
+        ServersFailedError: some brokers failed; the others have the offsets.
     """
     for queue, offset in offsets.items():
         if offset < 0:
             raise ValueError(f"the offset of {queue} is {offset}, not 0 or more")
     known = masters if masters is not None else await servers.broker_addresses()
-    unknown = sorted({queue.broker_name for queue in offsets} - known.keys())
-    if unknown:
-        raise ClientError(f"broker {', '.join(unknown)} has no registered master to store offsets")
+    asked = {queue.broker_name for queue in offsets}
+    _check_known(asked, known)
+    names = {known[name]: name for name in asked}
+
+    async def store(address: str) -> None:
+        here = {
+            queue: offset
+            for queue, offset in offsets.items()
+            if queue.broker_name == names[address]
+        }
+        await _store(servers, address, group, here)
+
+    await servers.change({name: known[name] for name in sorted(asked)}, store)
+
+
+async def _store(
+    servers: Servers, address: str, group: str, offsets: Mapping[MessageQueue, int]
+) -> None:
     for queue, offset in offsets.items():
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=group,
@@ -261,7 +296,6 @@ async def set_offsets(
             queue_id=queue.queue_id,
             commit_offset=offset,
         )
-        address = known[queue.broker_name]
         await servers.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
 

@@ -1,6 +1,7 @@
 """`rocketpy group`: shows, creates, changes, moves and deletes consumer groups."""
 
 import asyncio
+from collections.abc import Awaitable
 
 import click
 
@@ -336,14 +337,8 @@ def reset(  # noqa: PLR0913 - one argument an option
     failures: dict[str, RocketPyError] = {}
 
     async def work(admin: rocketpy_admin.Admin) -> list[rocketpy_admin.OffsetMove]:
-        try:
-            return await admin.reset_offset(group, topic, target, queue=wanted, dry_run=dry_run)
-        except ServersFailedError as error:
-            if not error.done:
-                raise
-            failures.update(error.failures)
-            done: dict[str, list[rocketpy_admin.OffsetMove]] = error.done  # type: ignore[assignment]
-            return [move for moves in done.values() for move in moves]
+        moves = admin.reset_offset(group, topic, target, queue=wanted, dry_run=dry_run)
+        return await _done_moves(moves, failures)
 
     show(_moves(ask(namesrv, work)), output)
     return exit_code(failures)
@@ -363,11 +358,31 @@ def clone(
     """Copy the offsets of SOURCE to TARGET, which must exist without members. Asks first."""
     if not dry_run:
         confirm(f"Move group {target} to where {source} is in topic {topic}?", yes=yes)
-    moves = ask(namesrv, lambda admin: admin.clone_offsets(source, target, topic, dry_run=dry_run))
-    if not moves:
+    failures: dict[str, RocketPyError] = {}
+
+    async def work(admin: rocketpy_admin.Admin) -> list[rocketpy_admin.OffsetMove]:
+        moves = admin.clone_offsets(source, target, topic, dry_run=dry_run)
+        return await _done_moves(moves, failures)
+
+    moves = ask(namesrv, work)
+    if not moves and not failures:
         raise click.ClickException(f"group {source} has no offsets in topic {topic}")
     show(_moves(moves), output)
-    return 0
+    return exit_code(failures)
+
+
+async def _done_moves(
+    moves: Awaitable[list[rocketpy_admin.OffsetMove]], failures: dict[str, RocketPyError]
+) -> list[rocketpy_admin.OffsetMove]:
+    """Await moves; returns those of the brokers that have them, and adds to `failures`."""
+    try:
+        return await moves
+    except ServersFailedError as error:
+        if not error.done:
+            raise
+        failures.update(error.failures)
+        done: dict[str, list[rocketpy_admin.OffsetMove]] = error.done  # type: ignore[assignment]
+        return [move for moved in done.values() for move in moved]
 
 
 def _moves(moves: list[rocketpy_admin.OffsetMove]) -> list[dict[str, object]]:

@@ -101,8 +101,8 @@ def of_unknown_key(
         return ConfigWarning(key, reason, source, line)
     reason = (
         f"unknown key; did you mean {meant}? That key decides what is stored, where, how many "
-        "copies there are, which servers are asked, or which clients may connect. Either correct or remove it; or accept "
-        f"that it is ignored, with --accept-ignored {key}"
+        "copies there are, which servers are asked, or which clients may connect. Either correct "
+        f"or remove it; or accept that it is ignored, with --accept-ignored {key}"
     )
     raise ConfigError(reason, source=source, line=line, key=key)
 

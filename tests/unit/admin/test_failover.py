@@ -111,3 +111,13 @@ async def test_group_status_of_a_pair_without_a_controller_warns_of_a_missing_ma
     remoting.response(RequestCode.GET_BROKER_CLUSTER_INFO, body=info.encode())
     [group] = await admin.group_statuses()
     assert (group.master, group.warnings) == ("", ["no master is registered"])
+
+
+async def test_group_status_warns_of_a_replica_that_only_the_controller_believes_alive(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    set_up(remoting, {1, 2})
+    remoting.down = {TWO}
+    [group] = await admin.group_statuses()
+    assert "replica 2 does not answer" in group.warnings
+    assert "replica 1 does not answer" not in group.warnings

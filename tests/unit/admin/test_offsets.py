@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from rocketpy.admin import Admin
+from rocketpy.admin.results import OffsetMove
 from rocketpy.errors import (
+    ServersFailedError,
     BrokerError,
     ClientError,
     InvalidParameterError,
@@ -227,3 +229,34 @@ async def test_offsets_of_a_broker_that_is_not_there_are_an_error(
     with pytest.raises(ClientError, match="broker-x"):
         await admin.set_offsets("g", {QA: 1, MessageQueue("t", "broker-x", 0): 1})
     assert not remoting.requests(RequestCode.UPDATE_CONSUMER_OFFSET), "all of them or none"
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_clone_with_a_silent_broker_copies_at_the_others(
+    admin: Admin, remoting: FakeRemoting, *, dry_run: bool
+) -> None:
+    give_groups(remoting, "g", "h")
+    give_progress(remoting)
+    remoting.response(RequestCode.UPDATE_CONSUMER_OFFSET)
+    remoting.down = {B}
+    with pytest.raises(ServersFailedError) as caught:
+        await admin.clone_offsets("g", "h", "t", dry_run=dry_run)
+    assert caught.value.failures.keys() == {"broker-b"}
+    assert caught.value.done == {
+        "broker-a": [OffsetMove(queue=QA, from_offset=7, to_offset=7)],
+    }
+    changed = remoting.addresses(RequestCode.UPDATE_CONSUMER_OFFSET)
+    assert changed == ([] if dry_run else [A])
+
+
+async def test_clone_with_a_broker_that_refuses_offsets_copies_at_the_others(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    give_groups(remoting, "g", "h")
+    give_progress(remoting)
+    remoting.response(RequestCode.UPDATE_CONSUMER_OFFSET, at=B)
+    remoting.response(RequestCode.UPDATE_CONSUMER_OFFSET, 1, at=A, remark="broken")
+    with pytest.raises(ServersFailedError, match="broken; done at broker-b"):
+        await admin.clone_offsets("g", "h", "t")
+    with pytest.raises(ServersFailedError, match="broken; done at broker-b"):
+        await admin.set_offsets("h", {QA: 1, QB: 2})

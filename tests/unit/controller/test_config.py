@@ -75,7 +75,7 @@ def test_controllers_with_etcd_name_all_of_them() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
 def test_address_that_brokers_cannot_use_is_refused(host: str) -> None:
-    with pytest.raises(ConfigError, match="controllerDLegerPeers: .*by which they reach"):
+    with pytest.raises(ConfigError, match=r"controllerDLegerPeers: .*by which they reach"):
         loaded(f"controllerDLegerPeers=n0-{host}:9878")
 
 

@@ -78,6 +78,7 @@ def _give(fake: FakeRemoting, name: str, address: str) -> None:
         RequestCode.DELETE_TOPIC_IN_BROKER,
         RequestCode.DELETE_SUBSCRIPTIONGROUP,
         RequestCode.UPDATE_BROKER_CONFIG,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
     ):
         fake.response(code, at=address)
 
