@@ -191,9 +191,9 @@ class App:
         Raises:
             ConfigError: the function is not a handler of the app yet, or takes lists.
             IllegalMessageError: the topic or an option cannot be used.
-            TypeError: an option does not exist, or has another type; or the function returns a
-                pydantic model that no reader could get, such as one with a required field that
-                is excluded.
+            TypeError: an option does not exist, or has another type; or values of the function's
+                return type cannot be written, or no reader could get them, such as a pydantic
+                model with a required field that is excluded.
 
         Example:
             ::

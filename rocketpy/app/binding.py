@@ -19,12 +19,12 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from rocketpy.client.callbacks.handlers import Handler, is_coroutine_function
-from rocketpy.client.messages.body_types import unreadable_field
-from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.body_types import has_json_form, unreadable_field, unwritable_part
+from rocketpy.client.messages.message import Message, ReceivedMessage
 from rocketpy.client.messages.serializers import (
     PLAIN,
     Serializer,
@@ -163,10 +163,10 @@ def result_of(handler: Handler) -> Any:  # noqa: ANN401 - an annotation
 
 
 def check_result(handler: Handler, serializer: Serializer) -> None:
-    """Refuse a handler whose results no reader could get, by the annotation of its result.
+    """Refuse a handler whose results could not be sent, or no reader could get.
 
     Args:
-        handler: its results are sent.
+        handler: its results are sent; the annotation decides.
         serializer: of the results.
 
     Raises:
@@ -174,10 +174,50 @@ def check_result(handler: Handler, serializer: Serializer) -> None:
     """
     name = getattr(handler, "__name__", type(handler).__name__)
     kind = result_of(handler)
-    if kind in _ANYTHING or serializer not in (json, json_or_text):
+    if kind in _ANYTHING:
+        return
+    for known, form, has_form in _FORMS:
+        for member in _serialized(kind) if serializer is known else ():
+            if problem := unwritable_part(member, has_form):
+                raise TypeError(f"{name}(): its result cannot be written as {form}: {problem}")
+    if serializer not in (json, json_or_text):
         return
     if problem := unreadable_field(kind):
         raise TypeError(f"{name}(): no reader could get its result {problem}")
+
+
+def _serialized(kind: Any) -> list[Any]:  # noqa: ANN401 - an annotation
+    """Return the members of a result's type that a serializer writes: no None, no message."""
+    bare = _bare(kind)
+    members = get_args(bare) if get_origin(bare) in {Union, UnionType} else (bare,)
+    return [
+        each
+        for each in map(_bare, members)
+        if not (isinstance(each, type) and issubclass(each, Message | NoneType))
+    ]
+
+
+def _is_plain(owner: type) -> bool:
+    return issubclass(owner, str | bytes | bytearray | memoryview)
+
+
+def _is_text(owner: type) -> bool:
+    return issubclass(owner, str)
+
+
+def _is_packed(owner: type) -> bool:
+    packed = str | bytes | bytearray | memoryview | int | float | dict | list | tuple | NoneType
+    return issubclass(owner, packed) or dataclasses.is_dataclass(owner)
+
+
+_FORMS: Final[tuple[tuple[Serializer, str, Callable[[type], bool]], ...]] = (
+    (PLAIN, "bytes", _is_plain),
+    (text, "text", _is_text),
+    (json, "JSON", has_json_form),
+    (json_or_text, "JSON", has_json_form),
+    (msgpack, "MessagePack", _is_packed),
+)
+"""What each serializer writes, and which classes have that form."""
 
 
 def _element(wanted: Any, where: str) -> Any:  # noqa: ANN401 - an annotation

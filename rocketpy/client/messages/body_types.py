@@ -4,8 +4,9 @@ msgspec reads and writes every type but pydantic's, which pydantic's own adapter
 """
 
 import dataclasses
+import inspect
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import UnionType
 from typing import (
     Annotated,
@@ -434,6 +435,45 @@ def unreadable_field(kind: Any) -> str:  # noqa: ANN401 - an annotation
             if found.is_required() and not _reads_own_name(owner, name, found):
                 return f"{where}.{name}: it is written under another name than it is read from"
     return ""
+
+
+def unwritable_part(kind: Any, has_form: Callable[[type], bool]) -> str:  # noqa: ANN401
+    """Return a part of a type whose values no serializer of a kind can write, with the reason.
+
+    Empty if there is none, or if it depends on the value: one of an abstract class, of a protocol,
+    or of a subclass with fields.
+
+    Args:
+        kind: an annotation.
+        has_form: returns whether values of a class can be written.
+    """
+    try:
+        parts = list(_walk(kind, _name(kind), set()))
+    except TypeError:
+        return ""
+    for where, part in reversed(parts):  # the outermost first
+        owner = get_origin(part) or part
+        if not isinstance(owner, type) or owner in {object, UnionType} or _depends_on_value(owner):
+            continue
+        if not has_form(owner):
+            return f"{where}: {_name(owner)} has no form there"
+    return ""
+
+
+def _depends_on_value(owner: type) -> bool:
+    is_open = inspect.isabstract(owner) or getattr(owner, "_is_protocol", False)
+    known = owner.__subclasses__() if owner is not type else []
+    return is_open or any(_is_pydantic(each) or _has_fields(each) for each in known)
+
+
+def has_json_form(owner: type) -> bool:
+    """Return whether values of a class can be written as JSON."""
+    if issubclass(owner, str | int | float) or _is_pydantic(owner):
+        return True
+    try:
+        return not isinstance(kinds.type_info(owner), kinds.CustomType)
+    except (TypeError, NameError, RuntimeError):
+        return True
 
 
 def _reads_own_name(owner: Any, name: str, found: Any) -> bool:  # noqa: ANN401

@@ -1,6 +1,7 @@
 """Results of handlers that are published."""
 
 import functools
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -26,8 +27,8 @@ class Bill:
     total: Decimal
 
 
-def make_app() -> App:
-    return App("127.0.0.1:1", group="shop")
+def make_app(**options: Any) -> App:
+    return App("127.0.0.1:1", group="shop", **options)
 
 
 @pytest.mark.parametrize("form", ["async", "plain", "partial", "message"])
@@ -190,6 +191,71 @@ def test_result_that_no_reader_could_get_is_refused_when_it_is_decorated(
         app.publisher("bills")(handle)
     with pytest.raises(TypeError, match="no reader could get its result"):
         app.responder("questions", group="answers")(handle)
+
+
+@dataclass
+class Named:
+    name: str | None
+
+
+class Opaque:
+    pass
+
+
+class Base(ABC):
+    @abstractmethod
+    def total(self) -> int: ...
+
+
+@pytest.mark.parametrize(
+    ("kind", "serializer", "words"),
+    [
+        (set[complex], None, r"JSON: set\[complex\]: complex has no form there"),
+        (list[Opaque] | None, rocketpy.json, r"JSON: .*Opaque has no form there"),
+        (dict[str, range], None, r"JSON: .*range has no form there"),
+        (Order, rocketpy.plain, r"bytes: .*Order has no form there"),
+        (int | None, rocketpy.text, r"text: .*int has no form there"),
+        (dict[str, set[int]], rocketpy.msgpack, r"MessagePack: .*set has no form there"),
+        (Order, rocketpy.msgpack, r"MessagePack: Order\.price: Decimal has no form there"),
+    ],
+)
+def test_result_that_cannot_be_written_is_refused_when_it_is_decorated(
+    kind: Any, serializer: Any, words: str
+) -> None:
+    app = make_app() if serializer is None else make_app(serializer=serializer)
+
+    async def handle(message: rocketpy.ReceivedMessage) -> Any:
+        return message
+
+    handle.__annotations__["return"] = kind
+    app.subscribe("orders")(handle)
+    with pytest.raises(TypeError, match=rf"handle\(\): its result cannot be written as {words}"):
+        app.publisher("bills")(handle)
+    with pytest.raises(TypeError, match="its result cannot be written"):
+        app.responder("questions", group="answers")(handle)
+
+
+@pytest.mark.parametrize(
+    ("kind", "serializer"),
+    [
+        (Base, rocketpy.json),
+        (object, rocketpy.text),
+        (list[Any] | rocketpy.Message, rocketpy.json),
+        (Decimal | bytes, rocketpy.json),
+        (str | None, rocketpy.text),
+        (rocketpy.Message | bytes, rocketpy.plain),
+        (dict[str, tuple[int, ...]], rocketpy.msgpack),
+        (Named, rocketpy.msgpack),
+    ],
+)
+def test_result_that_may_be_written_is_not_refused(kind: Any, serializer: Any) -> None:
+    app = make_app(serializer=serializer)
+
+    async def handle(message: rocketpy.ReceivedMessage) -> Any:
+        return message
+
+    handle.__annotations__["return"] = kind
+    app.publisher("bills")(app.subscribe("orders")(handle))
 
 
 @pytest.mark.parametrize("kind", [Receipt, Chosen, Bill, rocketpy.Message, "Unknown | None"])
