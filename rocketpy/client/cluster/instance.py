@@ -208,7 +208,8 @@ class Instance:
                 except NameServerAddressError:
                     raise
                 except NoNameServerError as error:
-                    if self.clock.monotonic_ms() + _LOOK_UP_PAUSE_MS > end_ms:
+                    left_ms = end_ms - self.clock.monotonic_ms()
+                    if left_ms <= 0:
                         raise
                     if not was_logged:
                         was_logged = True
@@ -217,7 +218,8 @@ class Instance:
                             "error=%(error)s",
                             {"limit_s": limit_s, "error": error},
                         )
-                await asyncio.sleep(_LOOK_UP_PAUSE_MS / 1000)
+                # Shortened, so that the last attempt is at the end of the time.
+                await asyncio.sleep(min(_LOOK_UP_PAUSE_MS, left_ms) / 1000)
                 if not self.is_running:
                     raise ClosedError("the client was closed before its name servers were reached")
 
@@ -243,7 +245,8 @@ class Instance:
                 raise
             except NoNameServerError as error:
                 failure = error
-            if self.clock.monotonic_ms() + _LOOK_UP_PAUSE_MS > end_ms:
+            left_ms = end_ms - self.clock.monotonic_ms()
+            if left_ms <= 0:
                 raise failure
             if not was_logged:
                 was_logged = True
@@ -251,7 +254,7 @@ class Instance:
                     "cluster not reached, start waits: limit_s=%(limit_s)s error=%(error)s",
                     {"limit_s": limit_s, "error": failure},
                 )
-            await asyncio.sleep(_LOOK_UP_PAUSE_MS / 1000)
+            await asyncio.sleep(min(_LOOK_UP_PAUSE_MS, left_ms) / 1000)
             if not self.is_running:
                 raise ClosedError("the client was closed before its cluster was reached")
 
@@ -483,6 +486,14 @@ class Instance:
         # The broker forgot this client with its connection.
         if self._heartbeat_known.pop(address, None) is not None:
             self.heartbeat_soon()
+
+    def is_answering(self, address: str) -> bool:
+        """Return whether a broker answered the last heartbeat; True before the first one.
+
+        Args:
+            address: `host:port`.
+        """
+        return not self._heartbeat_known.get(address)
 
     def heartbeat_soon(self) -> None:
         """Send a heartbeat at once, at most one a second: a broker may have forgotten us."""

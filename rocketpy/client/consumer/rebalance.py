@@ -23,7 +23,15 @@ from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.config import AllocationName
 from rocketpy.client.consumer.offset_store import read_address
 from rocketpy.client.consumer.pulling.process_queue import ProcessQueue
-from rocketpy.errors import BrokerError, NoRouteError, RocketPyError, SubscriptionGroupNotExistError
+from rocketpy.errors import (
+    BrokerError,
+    ConnectError,
+    ConnectionLostError,
+    NoRouteError,
+    RequestTimeoutError,
+    RocketPyError,
+    SubscriptionGroupNotExistError,
+)
 from rocketpy.proto.allocation import (
     Allocation,
     allocate_average,
@@ -50,6 +58,10 @@ def find_allocation(chosen: AllocationName | Allocation) -> Allocation:
 
 
 _TIMEOUT_MS: Final = 3_000
+_SILENCE: Final = (ConnectError, ConnectionLostError, RequestTimeoutError)
+"""Failures of a broker, instead of refusals by it."""
+_OTHER_BROKERS: Final = 2
+"""Brokers that are asked for the members after the first one has failed."""
 
 
 async def check_group_exists(instance: Instance, group: str, queue: MessageQueue) -> None:
@@ -238,7 +250,7 @@ class Rebalancer:
         if self._allocate is None:
             mine = set(queues)
         else:
-            client_ids = await self._client_ids(topic, queues[0])
+            client_ids = await self._client_ids(topic, queues)
             # Alone in the group: there is no former owner to wait for.
             alone = client_ids == [self._instance.client_id]
             if self._instance.client_id not in client_ids:
@@ -257,31 +269,65 @@ class Rebalancer:
             # Otherwise the offset might be read before its former owner stores the last one, and
             # messages would come twice.
             await asyncio.sleep(self._takeover_pause_ms / 1000)
-        failure: RocketPyError | None = None
-        for queue in fresh:
-            try:
-                settled = await self._acquire(queue) and settled
-            except RocketPyError as error:
-                # The broker of this queue may be down: the other queues are still taken.
-                failure = error
-        if failure is not None:
-            raise failure
+        settled = await self._acquire_all(fresh) and settled
         if not alone and self._instance.client_id not in client_ids:
             return Balance.OUTSIDE
         return Balance.COMPLETE if settled else Balance.WAITING
 
-    async def _client_ids(self, topic: str, queue: MessageQueue) -> list[str]:
+    async def _acquire_all(self, queues: Iterable[MessageQueue]) -> bool:
+        """Acquire queues; return whether each of them was free.
+
+        A broker that does not answer is asked for one of its queues, after all other brokers.
+
+        Raises:
+            RocketPyError: the last failure, after the queues of every broker were tried.
+        """
+        is_settled = True
+        failure: RocketPyError | None = None
+        silent: set[str] = set()
+        for queue in sorted(queues, key=lambda each: not self._is_answering(each.broker_name)):
+            if queue.broker_name in silent:
+                continue
+            try:
+                is_settled = await self._acquire(queue) and is_settled
+            except (*_SILENCE, NoRouteError) as error:
+                silent.add(queue.broker_name)
+                failure = error
+            except RocketPyError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+        return is_settled
+
+    def _is_answering(self, broker_name: str) -> bool:
+        found = self._instance.routes.read_address(broker_name)
+        return found is not None and self._instance.is_answering(found[0])
+
+    async def _client_ids(self, topic: str, queues: Sequence[MessageQueue]) -> list[str]:
         addresses = self._instance.routes.brokers_of([topic])
         if not addresses:
             raise NoRouteError(f"no broker of topic {topic} is known")
-        # Any of them knows the members. A random one, so that a broker that is down fails only
-        # some of the rounds.
-        address = self._instance.rng.choice(addresses)
-        api = self._instance.api
+        rng = self._instance.rng
+        # Any of them knows the members. A random one that answers, and another one if it does not:
+        # the queues of the others must not wait for a broker that is down.
+        asked = [each for each in addresses if self._instance.is_answering(each)] or addresses
+        first = rng.choice(asked)
+        others = [each for each in asked if each != first]
+        for address in (first, *rng.sample(others, min(len(others), _OTHER_BROKERS))):
+            try:
+                return await self._client_ids_at(address, queues)
+            except _SILENCE as error:
+                failure = error
+        raise failure
+
+    async def _client_ids_at(self, address: str, queues: Sequence[MessageQueue]) -> list[str]:
+        api, routes = self._instance.api, self._instance.routes
         try:
             return java_sorted(await api.consumer_ids(address, self._group))
         except BrokerError:  # no member is known; the same error as for a group that does not exist
-            await check_group_exists(self._instance, self._group, queue)
+            found = ((each, routes.read_address(each.broker_name)) for each in queues)
+            here = (queue for queue, entry in found if entry is not None and entry[0] == address)
+            await check_group_exists(self._instance, self._group, next(here, queues[0]))
         # Not a failure: a restarted broker does not know its members until their next heartbeat.
         await self._instance.introduce()
         return java_sorted(await api.consumer_ids(address, self._group))

@@ -8,7 +8,7 @@ import pytest
 
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.config import ClientConfig
-from rocketpy.errors import ClientError, ConnectError
+from rocketpy.errors import ClientError, ConnectError, NoNameServerError
 from rocketpy.proto.bodies.heartbeat import ConsumerData
 from rocketpy.proto.bodies.route import BrokerData, QueueData, TopicRouteData
 from rocketpy.proto.wire import fastjson
@@ -299,3 +299,24 @@ def test_lost_broker_has_the_routes_fetched_again_a_few_times() -> None:
         loop.end_tasks()
         loop.close()
     assert fetches == [1.0, 2.0, 4.0, 10.0, 16.0]
+
+
+@pytest.mark.parametrize("limit_s", [0, 0.3, 1])
+def test_wait_for_brokers_ends_with_its_time(limit_s: float) -> None:
+    loop = SimLoop(1)  # type: ignore[abstract]  # sockets and signals stay abstract on purpose
+
+    async def main() -> float:
+        remoting: Any = FakeRemoting()
+        remoting.down = {NAMESRV}
+        config = ClientConfig(name_servers=NAMESRV, client_ip="10.0.0.1")
+        clock = LoopClock(loop)
+        instance = Instance(config, remoting, clock=clock, rng=random.Random(1), process_id=1)
+        await instance.start()
+        began_ms = clock.monotonic_ms()
+        with pytest.raises(NoNameServerError):
+            await instance.wait_for_brokers(limit_s)
+        passed_ms = clock.monotonic_ms() - began_ms
+        await instance.close()
+        return passed_ms / 1000
+
+    assert limit_s <= loop.run_until_complete(main()) <= limit_s + 0.1

@@ -304,6 +304,33 @@ def test_start_without_a_timeout_does_not_wait_for_a_name_server(kind: str) -> N
     run_sim(main)
 
 
+@pytest.mark.parametrize("timeout_s", [0.3, 1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_start_gives_up_at_the_end_of_its_timeout(kind: str, timeout_s: float) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            cluster.down.add(NAMESRV)
+            began_ms = cluster.clock.monotonic_ms()
+            with pytest.raises(NoNameServerError):
+                await make(client, kind, start_timeout=timeout_s).start()
+            passed_ms = cluster.clock.monotonic_ms() - began_ms
+            assert timeout_s * 1000 <= passed_ms <= timeout_s * 1000 + 100
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_start_finds_a_name_server_that_comes_shortly_before_the_end(kind: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            cluster.down.add(NAMESRV)
+            asyncio.get_running_loop().call_later(0.9, cluster.down.clear)
+            async with make(client, kind, start_timeout=1):
+                assert cluster.members("c") == [client.client_id]
+
+    run_sim(main)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_consumer_or_client_closed_during_a_start_does_not_join(kind: str) -> None:
     async def main(cluster: Cluster) -> None:

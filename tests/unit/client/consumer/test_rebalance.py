@@ -12,7 +12,7 @@ from rocketpy.proto.message_queue import MessageQueue
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, nothing, of_topic, until
 
-MEMBERS_OF = 38
+OFFSET_OF, HEARTBEAT, MEMBERS_OF = 14, 34, 38
 
 
 def test_there_is_a_round_every_twenty_seconds() -> None:
@@ -45,6 +45,67 @@ def test_members_are_asked_of_any_broker_and_share_pages_of_the_sorted_queues() 
                 await pass_time(300)
         asked = Counter(where for where, request in cluster.requests if request.code == MEMBERS_OF)
         assert len(asked) == 2
+
+    run_sim(main, brokers=2)
+
+
+def test_member_asks_another_broker_for_the_members_when_one_is_silent() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            for silent in brokers_of(cluster):
+
+                def answer(address: str, _: Any, silent: str = silent) -> Any:
+                    return "lost" if address == silent else None
+
+                cluster.always[MEMBERS_OF] = answer
+                async with client.consumer("t", group=f"c{silent[-1]}", handler=nothing) as one:
+                    await until(lambda: len(of_topic(one)) == 8, limit_s=8)
+
+    run_sim(main, brokers=2)
+
+
+def brokers_of(cluster: Cluster) -> list[str]:
+    return [each.address for each in sorted(cluster.world.brokers, key=lambda each: each.name)]
+
+
+def test_silent_broker_is_asked_once_a_round_and_delays_no_other() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            silent = brokers_of(cluster)[0]
+
+            def answer(address: str, _: Any) -> Any:
+                return "lost" if address == silent else None
+
+            cluster.always[OFFSET_OF] = answer
+            options: dict[str, Any] = {"start": "earliest", "start_timeout": 0}
+            async with client.consumer("t", group="c", handler=nothing, **options) as one:
+                await until(lambda: len(of_topic(one)) == 4, limit_s=8)
+                assert {queue.broker_name for queue in of_topic(one)} == {"broker-b"}
+                asked = [where for where, each in cluster.requests if each.code == OFFSET_OF]
+                assert asked.count(silent) <= 2, "of the topic, and of its retry topic"
+                await pass_time(20)
+                assert len(of_topic(one)) == 4
+                cluster.always.clear()
+                await until(lambda: len(of_topic(one)) == 8)
+
+    run_sim(main, brokers=2)
+
+
+def test_broker_without_a_heartbeat_is_asked_last() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            silent = brokers_of(cluster)[0]
+
+            def answer(address: str, _: Any) -> Any:
+                return "lost" if address == silent else None
+
+            for code in (HEARTBEAT, MEMBERS_OF, OFFSET_OF):
+                cluster.always[code] = answer
+            options: dict[str, Any] = {"start": "earliest", "start_timeout": 0}
+            async with client.consumer("t", group="c", handler=nothing, **options) as one:
+                began_ms = cluster.elapsed_ms
+                await until(lambda: len(of_topic(one)) == 4)
+                assert cluster.elapsed_ms - began_ms < 1_000
 
     run_sim(main, brokers=2)
 
