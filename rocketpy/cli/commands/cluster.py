@@ -88,8 +88,8 @@ def status(*, cluster: str, namesrv: str, output: str) -> int:
 
     With a controller, rows are what it knows: a replica that is gone has one as well. `in_set` says
     whether a replica may be elected; without a controller, whether it is in sync. Warnings follow
-    the table, and the exit code is 1 if there is one: no master, a replica that is not alive, or a
-    sync-state set at its minimum.
+    the table, and the exit code is 1 if there is one: no master, a replica that is not alive or
+    does not answer, or a sync-state set at its minimum.
     """
 
     async def work(admin: rocketpy_admin.Admin) -> list[rocketpy_admin.GroupStatus]:

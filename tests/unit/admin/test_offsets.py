@@ -8,10 +8,10 @@ import pytest
 from rocketpy.admin import Admin
 from rocketpy.admin.results import OffsetMove
 from rocketpy.errors import (
-    ServersFailedError,
     BrokerError,
     ClientError,
     InvalidParameterError,
+    ServersFailedError,
     SubscriptionGroupNotExistError,
     TopicNotExistError,
 )
