@@ -206,10 +206,13 @@ def _is_text(owner: type) -> bool:
 
 
 def _is_packed(owner: type) -> bool:
-    packed = str | bytes | bytearray | memoryview | int | float | dict | list | tuple | NoneType
-    return issubclass(owner, packed) or dataclasses.is_dataclass(owner)
+    return issubclass(owner, _PACKED) or dataclasses.is_dataclass(owner)
 
 
+_PACKED: Final = (
+    *(str, bytes, bytearray, memoryview),
+    *(int, float, dict, list, tuple, NoneType),
+)
 _FORMS: Final[tuple[tuple[Serializer, str, Callable[[type], bool]], ...]] = (
     (PLAIN, "bytes", _is_plain),
     (text, "text", _is_text),

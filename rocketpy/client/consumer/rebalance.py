@@ -312,12 +312,14 @@ class Rebalancer:
         # the queues of the others must not wait for a broker that is down.
         asked = [each for each in addresses if self._instance.is_answering(each)] or addresses
         first = rng.choice(asked)
+        failure: RocketPyError | None = None
         others = [each for each in asked if each != first]
         for address in (first, *rng.sample(others, min(len(others), _OTHER_BROKERS))):
             try:
                 return await self._client_ids_at(address, queues)
             except _SILENCE as error:
                 failure = error
+        assert failure is not None, "a broker was asked"
         raise failure
 
     async def _client_ids_at(self, address: str, queues: Sequence[MessageQueue]) -> list[str]:

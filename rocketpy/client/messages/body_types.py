@@ -462,7 +462,7 @@ def unwritable_part(kind: Any, has_form: Callable[[type], bool]) -> str:  # noqa
 
 def _depends_on_value(owner: type) -> bool:
     is_open = inspect.isabstract(owner) or getattr(owner, "_is_protocol", False)
-    known = owner.__subclasses__() if owner is not type else []
+    known: list[type] = [] if owner is type else owner.__subclasses__()
     return is_open or any(_is_pydantic(each) or _has_fields(each) for each in known)
 
 

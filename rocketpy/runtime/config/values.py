@@ -169,10 +169,8 @@ def is_wildcard(host: str) -> bool:
     """
     text = host.strip().strip("[]")
     try:
-        return ipaddress.ip_address(text).is_unspecified
-    except ValueError:
-        pass
-    try:
-        return socket.inet_aton(text) == bytes(4)  # "0", "0.0"
-    except (OSError, UnicodeError):
+        if ":" in text:
+            return ipaddress.ip_address(text).is_unspecified
+        return socket.inet_aton(text) == bytes(4)  # also "0" and "0.0"
+    except (OSError, ValueError):  # a name
         return False

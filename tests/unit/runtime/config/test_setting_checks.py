@@ -97,7 +97,8 @@ def test_key_with_other_words_is_not_taken_for_a_guarded_one(key: str) -> None:
 
 def test_variables_of_a_container_service_are_not_settings() -> None:
     names = ["NAMESRV_PORT", "NAMESRV_SERVICE_HOST", "NAMESRV_PORT_9876_TCP_ADDR", "BROKER_PORT"]
-    assert broker("", **{f"ROCKETPY_{name}": "tcp://10.0.0.1:9876" for name in names})
+    found = broker("", **{f"ROCKETPY_{name}": "tcp://10.0.0.1:9876" for name in names})
+    assert found.warnings == ()
 
 
 @pytest.mark.parametrize("name", ["ROCKETPY_STORE_PATH_ROOT", "ROCKETPY_NAMESRV_ADDRESS"])
