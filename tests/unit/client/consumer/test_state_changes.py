@@ -359,7 +359,7 @@ def make_rebalancer(
 
     instance: Any = SimpleNamespace(
         clock=SimpleNamespace(monotonic_ms=lambda: 0),
-        routes=SimpleNamespace(subscribe_queues=subscribe_queues),
+        routes=SimpleNamespace(subscribe_queues=subscribe_queues, read_address=lambda _: None),
     )
     return Rebalancer(
         instance,
