@@ -46,6 +46,10 @@ _SECRET = re.compile("password|secret|credential|init_authentication_user")
 """Field names with values that are never shown, even if not declared as secret."""
 
 
+_DIRECTORY = re.compile("store|dir", re.IGNORECASE)
+"""Keys that name directories, of which Apache allows several for some."""
+
+
 class _Dataclass(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -530,9 +534,12 @@ def _may_change(key: str, options: _Options) -> bool:
 
 def _parse(each: Option, setting: Setting) -> Any:  # noqa: ANN401 - any field's value
     shown = _HIDDEN if each.secret else repr(setting.text)
-    # Refused lists may be accepted as the name of one directory.
-    is_one = each.is_path and not (each.key in REFUSABLE_KEYS and "," in setting.text)
-    fault = path_fault(setting.text) if is_one else ""
+    fault = path_fault(setting.text) if each.is_path else ""
+    # Names of files may have a comma, as those of certificates do, and a list in REFUSABLE_KEYS may
+    # be accepted as the name of one directory.
+    is_directory = each.is_path and _DIRECTORY.search(each.key) and each.key not in REFUSABLE_KEYS
+    if not fault and is_directory and "," in setting.text:
+        fault = "contains , but several directories are not supported: write one"
     if fault:
         reason = f"{shown} {fault}"
         raise ConfigError(reason, source=setting.source, line=setting.line, key=setting.key)

@@ -122,9 +122,8 @@ def path_fault(text: str) -> str:
         return f"begins with ~, {whole}"
     if "${" in path:
         return f"contains ${{, {whole}"
-    for separator in ";,":
-        if separator in path:
-            return f"contains {separator} but several paths are not supported: write one path"
+    if ";" in path:
+        return "contains ; but several paths are not supported: write one path"
     return ""
 
 

@@ -5,8 +5,11 @@ from typing import Literal
 
 import pytest
 
+from rocketpy.controller.config import ControllerConfig
 from rocketpy.errors import ConfigError
+from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.runtime.config.config import ConfigSet, Sources, camel_case, load, option, options_of
+from rocketpy.store.config import MessageStoreConfig
 
 
 class FlushDiskType(enum.Enum):
@@ -317,7 +320,6 @@ class Places:
         ("~/store", "'~/store' begins with ~, which is not replaced here: write the whole"),
         ("${user.home}/s", "'${user.home}/s' contains ${, which is not replaced here: write"),
         ("one;two", "'one;two' contains ; but several paths are not supported: write one path"),
-        ("/a,/b", "'/a,/b' contains , but several paths are not supported: write one path"),
     ],
 )
 def test_path_that_a_shell_or_apache_would_replace_is_refused(
@@ -326,6 +328,24 @@ def test_path_that_a_shell_or_apache_would_replace_is_refused(
     with pytest.raises(ConfigError) as caught:
         load(Sources(text=f"{key}={text}", name="b.conf"), [Places])
     assert str(caught.value).startswith(f"b.conf:1: {key}: {complaint}")
+
+
+@pytest.mark.parametrize(
+    ("key", "config_class"),
+    [
+        ("storePathRootDir", MessageStoreConfig),
+        ("controllerStorePath", ControllerConfig),
+        ("dataDir", NamesrvConfig),
+    ],
+)
+def test_list_for_one_directory_is_refused(key: str, config_class: type) -> None:
+    with pytest.raises(ConfigError, match=f"b.conf:1: {key}: '/a,/b' contains , but several"):
+        load(Sources(text=f"{key}=/a,/b", name="b.conf"), [config_class])
+
+
+def test_name_of_a_file_may_have_a_comma() -> None:
+    loaded = load(Sources(text="secretFile=/etc/CN=a,O=b.key", name="b.conf"), [Places])
+    assert loaded.get(Places).secret_file == "/etc/CN=a,O=b.key"
 
 
 def test_path_of_a_secret_is_refused_without_its_text() -> None:
