@@ -24,7 +24,7 @@ from tests.failover.faults import LINKS, PROCESSES, Kind
 from tests.failover.group import HEARTBEAT_TIMEOUT_MS, NOT_CAUGHT_UP_MS, REPLICAS, ask, names
 from tests.failover.rounds import one_round
 from tests.failover.skewed import Skew
-from tests.failover.world import World
+from tests.failover.world import World, poll
 from tests.integration.broker.failover_group import CONTROLLER, NAME, NAMESRV, Process
 from tests.integration.client.daemons import Daemon, Place
 from tests.interop.controller.apache_broker import ApacheBroker
@@ -37,8 +37,8 @@ KINDS = (
     "leave_master_to_clients_for_long",
 )  # fmt: skip
 _NAMESRV_PORT = 9876
-_TABLES_EVERY_S = 12.0
-"""A slave copies topics every 10 s; a master that did not know them would create others."""
+_QUEUES_WITHIN_S = 5.0
+_HEALS_WITHIN_S = 60.0
 
 
 class ApacheGroup:
@@ -76,6 +76,7 @@ class ApacheGroup:
                     f"haMaxTimeSlaveNotCatchup={NOT_CAUGHT_UP_MS}",
                     "minInSyncReplicas=2",
                     "mappedFileSizeCommitLog=16777216",
+                    f"defaultTopicQueueNums={QUEUES}",
                 ),
             )
             for name in REPLICAS
@@ -146,6 +147,13 @@ class ApacheGroup:
             SyncStateSet.decode(answer.body).sync_state_set,
         )
 
+    def knows_topic(self) -> bool | None:
+        """Return whether every broker has the topic, which slaves copy every 10 s; or None."""
+        files = [
+            broker.home / "store" / "config" / "topics.json" for broker in self._brokers.values()
+        ]
+        return all(each.exists() and TOPIC in each.read_text() for each in files) or None
+
     def wait_for_etcd(self) -> None:
         """Return; there is no etcd."""
 
@@ -175,15 +183,23 @@ class _Losses:
 
     def __init__(self) -> None:
         self._ends = [0] * QUEUES
+        self._found = [0] * QUEUES
 
-    def count(self, history: History, address: str) -> int:
+    async def count(self, history: History, address: str) -> int:
         """Return how many are missing of those that `history` has, which is of this round."""
+        lost = await asyncio.to_thread(self._missing, history, address)
+        if lost:  # queues follow their log a little later
+            await asyncio.sleep(_QUEUES_WITHIN_S)
+            lost = await asyncio.to_thread(self._missing, history, address)
+        self._ends = list(self._found)
+        return lost
+
+    def _missing(self, history: History, address: str) -> int:
         lost = 0
         for queue_id in range(QUEUES):
             found = read_queue(address, queue_id, self._ends[queue_id])
             stored = {number_of(each.body, queue_id): each.queue_offset for each in found}
-            if found:
-                self._ends[queue_id] = found[-1].queue_offset + 1
+            self._found[queue_id] = self._ends[queue_id] + len(found)
             for number, offset in history.acknowledged[queue_id].items():
                 lost += stored.get(number) != offset
         return lost
@@ -221,7 +237,8 @@ async def _run(
     await world.healed()
     async with rocketpy.admin.connect(group.namesrv) as admin:
         await admin.create_topic(TOPIC, queues=QUEUES)
-    await asyncio.sleep(_TABLES_EVERY_S)
+    await poll(group.knows_topic, "the slaves do not know the topic")
+    world.heals_within_s = _HEALS_WITHIN_S
     number = 0
     while left:
         kind = left.pop(0)
@@ -231,11 +248,15 @@ async def _run(
         try:
             gap_s, healed_s = await one_round(world, history, kind)
         except AssertionError as error:
-            say(f"Apache: {kind.name}: span {world.span_s:.1f} s: {error}")
+            info, members = await asyncio.to_thread(group.info)
+            say(
+                f"Apache: {kind.name}: span {world.span_s:.1f} s: {error}: "
+                f"master {info.master_broker_id}, set {sorted(members)}"
+            )
             result.unhealed.append(kind.name)
             return
         address = group.address(await world.master())
-        lost = await asyncio.to_thread(losses.count, history, address)
+        lost = await losses.count(history, address)
         result.gaps.setdefault(kind.name, []).append(gap_s)
         result.lost.setdefault(kind.name, []).append(lost)
         result.acknowledged += history.count

@@ -21,13 +21,13 @@ _POLL_S = 0.05
 _T = TypeVar("_T")
 
 
-async def poll(read: Callable[[], _T | None], what: str) -> _T:
+async def poll(read: Callable[[], _T | None], what: str, within_s: float = _WITHIN_S) -> _T:
     """Return the first result that is not None.
 
     Raises:
         AssertionError: there is none in time.
     """
-    deadline = time.monotonic() + _WITHIN_S
+    deadline = time.monotonic() + within_s
     while True:
         found = await asyncio.to_thread(read)
         if found is not None:
@@ -151,12 +151,14 @@ class World:
     Attributes:
         group: the processes.
         rng: chooses faults, victims and times.
+        heals_within_s: limit of the time until the group is whole again.
         span_s: how long the fault of this round lasts, if that is not its own matter.
     """
 
     def __init__(self, group: Group, rng: random.Random) -> None:
         self.group = group
         self.rng = rng
+        self.heals_within_s = _WITHIN_S
         self.span_s = 0.0
 
     @property
@@ -250,7 +252,7 @@ class World:
             logs = [group.log_end(name) for name in group.replicas.values()]
             return logs.count(logs[0]) == len(logs) or None
 
-        await poll(is_healed, "the group does not heal")
+        await poll(is_healed, "the group does not heal", self.heals_within_s)
         await asyncio.to_thread(group.forget_equal)
 
     def _members(self) -> list[str]:

@@ -28,6 +28,10 @@ class ApacheBroker:
         controller: address of the controller.
         place: how it is started.
         settings: more lines of broker.conf.
+
+    Attributes:
+        home: its directory.
+        address: `host:port` for clients.
     """
 
     def __init__(
@@ -38,7 +42,7 @@ class ApacheBroker:
         place: Place = LOOPBACK,
         settings: Sequence[str] = (),
     ) -> None:
-        self._home = home
+        self.home = home
         self._prefix = place.prefix
         port = free_port()
         self.address = f"{place.host}:{port}"
@@ -71,20 +75,20 @@ class ApacheBroker:
     @property
     def log(self) -> bytes:
         """Commit log, without the zeros of its last file."""
-        files = sorted((self._home / "store" / "commitlog").glob("*"))
+        files = sorted((self.home / "store" / "commitlog").glob("*"))
         return b"".join(each.read_bytes() for each in files).rstrip(b"\0")
 
     @property
     def output(self) -> Path:
         """File of what it prints."""
-        return self._home / "broker.out"
+        return self.home / "broker.out"
 
     def start(self) -> None:
         """Start it; it serves when it has a master, which `wait` waits for."""
         environ = {
             **os.environ,
-            "ROCKETMQ_HOME": str(self._home),
-            "JAVA_TOOL_OPTIONS": f"{JVM} -Xmx512m {_OPEN} -Duser.home={self._home}",
+            "ROCKETMQ_HOME": str(self.home),
+            "JAVA_TOOL_OPTIONS": f"{JVM} -Xmx512m {_OPEN} -Duser.home={self.home}",
         }
         words = [*self._prefix, "bash", str(PEER), "java",
                  "org.apache.rocketmq.broker.BrokerStartup", "-c",
