@@ -70,13 +70,16 @@ async def _holders(
 
     Raises:
         SubscriptionGroupNotExistError: all brokers answered, and none has it.
-        RocketPyError: none has it, and some did not answer.
+        ServersFailedError: none has it, and some did not answer.
     """
     brokers = await servers.readable_brokers()
     tables, failures = await servers.each(brokers, lambda address: group_configs(servers, address))
     found = {name: table[group] for name, table in tables.items() if group in table}
+    if not found and failures:
+        # All are named: the group may exist at a broker that did not answer.
+        raise ServersFailedError({}, dict.fromkeys(tables, no_group(group)) | failures)
     if not found:
-        raise next(iter(failures.values()), no_group(group))
+        raise no_group(group)
     return found, failures
 
 

@@ -127,6 +127,22 @@ def test_command_without_an_answer_names_every_server(
 
 
 @pytest.mark.parametrize(
+    "words",
+    ["group clone g new t --yes", "group clone new g t --dry-run", "group update new --retries 1"],
+)
+def test_group_that_no_answering_broker_has_is_reported_for_each_broker(
+    words: str, remoting: FakeRemoting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_command(command, "rocketpy", words.split())
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "rocketpy: broker-a: [26] group new does not exist",
+        f"rocketpy: broker-b: cannot connect to {B}",
+    ]
+
+
+@pytest.mark.parametrize(
     ("words", "sentence"),
     [
         ("topic status tt", "topic tt does not exist; did you mean t?"),
