@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -51,15 +52,23 @@ def test_members_are_asked_of_any_broker_and_share_pages_of_the_sorted_queues() 
 
 def test_member_asks_another_broker_for_the_members_when_one_is_silent() -> None:
     async def main(cluster: Cluster) -> None:
+        silent = brokers_of(cluster)[0]
+
+        def answer(address: str, _: Any) -> Any:
+            return "lost" if address == silent else None
+
+        cluster.always[MEMBERS_OF] = answer
         async with cluster.client() as client:
-            for silent in brokers_of(cluster):
-
-                def answer(address: str, _: Any, silent: str = silent) -> Any:
-                    return "lost" if address == silent else None
-
-                cluster.always[MEMBERS_OF] = answer
-                async with client.consumer("t", group=f"c{silent[-1]}", handler=nothing) as one:
-                    await until(lambda: len(of_topic(one)) == 8, limit_s=8)
+            async with client.consumer("t", group="c", handler=nothing) as consumer:
+                await until(lambda: len(of_topic(consumer)) == 8, limit_s=8)
+                await pass_time(200)
+        pairs = zip(cluster.times, cluster.requests, strict=True)
+        asked = [(at, where) for (at, each), (where, _) in pairs if each.code == MEMBERS_OF]
+        assert silent in {where for _, where in asked}
+        for (at, where), (next_at, next_where) in pairwise(asked):
+            if where == silent:
+                assert next_where != silent
+                assert next_at - at <= 3_100, "at once after the time-out"
 
     run_sim(main, brokers=2)
 
