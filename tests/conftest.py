@@ -1,5 +1,6 @@
 """Hooks and fixtures of all tests: samples, order, plain tracebacks, logging as it was, skips."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,6 +54,20 @@ def _structlog_as_it_was() -> Iterator[None]:
         structlog.configure(**before)
     elif structlog.is_configured():
         structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """Put back levels and handlers: commands that run in a test's process configure logging.
+
+    A level that stays would decide which lines the next test of the worker captures.
+    """
+    loggers = [logging.getLogger(name) for name in (None, "rocketpy", "asyncio")]
+    before = [(logger, logger.level, logger.handlers[:]) for logger in loggers]
+    yield
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

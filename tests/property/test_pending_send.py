@@ -48,6 +48,7 @@ class Plan:
     is_heard_of: bool
     routes: list[tuple[str, int]]
     answers: list[tuple[str, int]]
+    route_changes_ms: list[int]
     cancelled_at_ms: int | None
 
 
@@ -75,6 +76,7 @@ PLANS = st.builds(
         min_size=1,
         max_size=8,
     ),
+    route_changes_ms=st.lists(DELAYS, max_size=4),
     cancelled_at_ms=st.one_of(st.none(), DELAYS),
 )
 
@@ -97,6 +99,7 @@ class FakeTransport:
         self.reached = 0
         self.unanswered = 0
         self.stored = 0
+        self.paused: list[PendingSend] = []
         self._routes = list(plan.routes)
         self._answers = list(plan.answers)
         names = "abcd"[: plan.brokers]
@@ -123,6 +126,19 @@ class FakeTransport:
 
     def refresh_routes_soon(self, *, is_urgent: bool) -> None:
         """Do nothing: the routes of a plan do not change."""
+
+    def pause(self, topic: str, send: PendingSend) -> None:
+        assert send not in self.paused
+        self.paused.append(send)
+
+    def resume(self, topic: str, send: PendingSend) -> None:
+        if send in self.paused:
+            self.paused.remove(send)
+
+    def change_route(self) -> None:
+        paused, self.paused = self.paused, []
+        for send in paused:
+            send.route_changed()
 
     def has_heard_of(self, broker_name: str) -> bool:
         return self.plan.is_heard_of
@@ -201,6 +217,8 @@ async def follow(plan: Plan, loop: SimLoop) -> None:
     operation.future.add_done_callback(lambda _: ended_ms.append(transport.clock.monotonic_ms()))
     if plan.cancelled_at_ms is not None:
         loop.call_later(plan.cancelled_at_ms / 1000, operation.future.cancel)
+    for after_ms in plan.route_changes_ms:
+        loop.call_later(after_ms / 1000, transport.change_route)
     operation.start()
     (outcome,) = await asyncio.gather(operation.future, return_exceptions=True)
     await asyncio.sleep(1000)
@@ -210,6 +228,7 @@ async def follow(plan: Plan, loop: SimLoop) -> None:
     assert all(at < began_ms + plan.timeout_ms for at in transport.sent_ms)
     assert transport.reached <= attempts
     assert operation._state is State.DONE
+    assert not transport.paused
     assert (window.messages, window.bytes, len(transport.watch)) == (0, 0, 0)
     assert not isinstance(outcome, SendResult) or transport.stored
     assert not isinstance(outcome, NotSentError) or not transport.unanswered
