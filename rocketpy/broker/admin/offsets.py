@@ -18,6 +18,8 @@ from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.proto.bodies.offset import QueryCorrectionOffsetBody, ResetOffsetBody
 from rocketpy.proto.headers.offset import (
     CloneGroupOffsetRequestHeader,
+    GetAllConsumerOffsetRequestHeader,
+    GetAllConsumerOffsetResponseHeader,
     QueryCorrectionOffsetHeader,
     ResetOffsetRequestHeader,
 )
@@ -109,8 +111,12 @@ class OffsetAdmin:
         return ok(request)
 
     def dump(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Return the content of consumerOffset.json (43)."""
-        return ok(request, dumps(self._offsets.to_json()))
+        """Return the content of consumerOffset.json, or what was committed since a mark (43)."""
+        since = GetAllConsumerOffsetRequestHeader.from_ext(request.ext_fields).since
+        mark = None if since is None else self._offsets.mark()
+        response = ok(request, dumps(self._offsets.to_json(since or "")))
+        response.ext_fields.update(GetAllConsumerOffsetResponseHeader(mark=mark).to_ext())
+        return response
 
     def _reset_here(
         self, request: RemotingCommand, header: ResetOffsetRequestHeader

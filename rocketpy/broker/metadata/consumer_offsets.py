@@ -11,6 +11,7 @@ disk too: a new topic of the same name must not be read from where the old one e
 Source: ConsumerOffsetManager.java (5.4.0).
 """
 
+import itertools
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
@@ -139,6 +140,10 @@ class ConsumerOffsets:
         self._version = DataVersion(clock.time_ms())
         self._version_step = config.consumer_offset_update_version_step
         self._commits = 0
+        # Pairs in the order of their last commits, with the number of commits then; None as long
+        # as no slave asks for new commits only.
+        self._committed_at: dict[tuple[str, str], int] | None = None
+        self._process = f"{clock.time_ms():x}"
         self._dirty = False
         # One writer of the file at a time, so that no older content replaces a newer one.
         self._file_lock = threading.Lock()
@@ -243,6 +248,9 @@ class ConsumerOffsets:
             return False
         self._dirty = True
         self._commits += 1
+        if (at := self._committed_at) is not None:
+            at.pop(key, None)
+            at[key] = self._commits
         if self._commits % self._version_step == 0:
             self._version.bump(self._clock)
         if self.local_commits is not None:
@@ -279,7 +287,7 @@ class ConsumerOffsets:
                 with self._lock:  # not for the whole table: clients commit meanwhile
                     for queue_id, offset in queues.items():
                         self._follow(key, queue_id, offset, was, commits, max_offset)
-        if commits is not None:
+        if commits is not None and (before is not None or max_offset is not None):
             self._follow_removed(master, {} if before is None else before, commits, max_offset)
 
     def _follow(
@@ -450,16 +458,33 @@ class ConsumerOffsets:
         with self._lock:
             return self.resets.pop((topic, group), queue_id)
 
+    def mark(self) -> str:
+        """Return the number of commits so far, from which a later `to_json` can continue.
+
+        From the first call on, the order of commits is recorded.
+        """
+        with self._lock:
+            if self._committed_at is None:
+                self._committed_at = {}
+            return f"{self._process}.{self._commits}"
+
     @property
     def data_version(self) -> dict[str, int]:
         """DataVersion of the table, as JSON."""
         return self._version.to_json()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of consumerOffset.json, which is also the body of request 43."""
+    def to_json(self, since: str = "") -> dict[str, Any]:
+        """Return the content of consumerOffset.json, which is also the body of request 43.
+
+        Args:
+            since: an earlier `mark`: only pairs of topic and group with a commit since; all of them
+                if it is empty or of another process.
+        """
         with self._lock:
-            pairs = list(self._table.queues.items())
             version = self._version.to_json()
+            pairs = self._committed_since(since)
+            if pairs is None:
+                pairs = list(self._table.queues.items())
         # The lock is released: commits during the copy belong to this content or to the next.
         topics_by_group: dict[str, list[str]] = {}
         for (topic, group), _ in pairs:
@@ -476,8 +501,23 @@ class ConsumerOffsets:
                 table.remove_where(matches)
             if not self._table.remove_where(matches):
                 return
+            at = self._committed_at
+            if at is not None:
+                for key in [each for each in at if matches(*each)]:
+                    del at[key]
             self._dirty = True
         self._persist_now()
+
+    def _committed_since(self, mark: str) -> list[tuple[tuple[str, str], dict[int, int]]] | None:
+        """Return the pairs with a commit since a mark; None if the mark says nothing here."""
+        process, _, count = mark.partition(".")
+        at, table = self._committed_at, self._table.queues
+        if at is None or process != self._process or not (count.isascii() and count.isdecimal()):
+            return None
+        after = int(count[:19])
+        # From the last commit on: a slave asks a few times a second.
+        newer = itertools.takewhile(lambda entry: entry[1] > after, reversed(at.items()))
+        return [(key, table[key]) for key, _ in newer if key in table]
 
     def _persist_now(self) -> None:
         try:

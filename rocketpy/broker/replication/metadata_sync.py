@@ -1,7 +1,8 @@
 """Tables of the master, fetched by a slave every 3 s; see docs/replication.md.
 
 Topics and groups are fetched at once, too, when the log has a message of a topic that is unknown
-here. While no master answers, such topics are created from the log.
+here. While no master answers, such topics are created from the log. A slave that a controller may
+elect at any time fetches topics, groups, and what was committed since, four times a second.
 
 Only differences are written. Topics and groups are fetched when their data version differs from
 the one fetched last. What the master has already done with messages (the progress of the delay
@@ -34,6 +35,10 @@ from rocketpy.proto.bodies.group import MessageRequestModeSerializeWrapper, Subs
 from rocketpy.proto.bodies.stats import HARuntimeInfo
 from rocketpy.proto.bodies.topic import DataVersion, KVTable, TopicConfigSerializeWrapper
 from rocketpy.proto.headers.base import Header
+from rocketpy.proto.headers.offset import (
+    GetAllConsumerOffsetRequestHeader,
+    GetAllConsumerOffsetResponseHeader,
+)
 from rocketpy.proto.headers.topic import (
     GetAllSubscriptionGroupRequestHeader,
     GetAllTopicConfigRequestHeader,
@@ -48,8 +53,11 @@ from rocketpy.store.timer.checkpoint import TimerMarks
 _log = structlog.get_logger(__name__)
 
 INTERVAL_MS: Final = 3_000
-_ELECTABLE_NAMES_MS: Final = 500
-"""Pause between two requests for topics and groups, of a slave that may be elected at any time."""
+_ELECTABLE_MS: Final = 250
+"""Pause between two requests for topics, groups and new commits, of a slave that may be elected.
+
+What a consumer committed in that time is delivered again when the master is lost.
+"""
 _LONGEST_MS: Final = 30_000
 _FIRST_ASK_MS: Final = 100
 """Pause between a message of an unknown topic and the request of the table; doubled each time.
@@ -152,7 +160,8 @@ class MetadataSync:
         self._handback = OffsetHandback(commits)
         self._clock = clock
         self._lost = lost
-        self._names_ms = _ELECTABLE_NAMES_MS if is_electable else INTERVAL_MS
+        self._is_electable = is_electable
+        self._names_ms = _ELECTABLE_MS if is_electable else INTERVAL_MS
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._noticed = asyncio.Event()
@@ -160,7 +169,8 @@ class MetadataSync:
         self._address = ""
         self._topics_version: DataVersion | None = None
         self._groups_version: DataVersion | None = None
-        self._before: GroupOffsets | None = None
+        self._before: dict[tuple[str, str], Mapping[int, int]] | None = None
+        self._mark: str | None = None
         self._held: _Done | None = None
         self._earlier: _Done | None = None
         self._failure = ""
@@ -195,7 +205,7 @@ class MetadataSync:
     async def _pause(self, pause_ms: int) -> None:
         """Wait for the next round; meanwhile fetch topics when the log has an unknown one.
 
-        Where a controller may elect this slave, they are fetched regularly as well.
+        Where a controller may elect this slave, they are fetched regularly, with new commits.
         """
         end_ms, ask_ms = self._clock.monotonic_ms() + pause_ms, _FIRST_ASK_MS
         while (left_ms := end_ms - self._clock.monotonic_ms()) > 0:
@@ -228,11 +238,12 @@ class MetadataSync:
         return await self._attempt(self._round)
 
     async def follow_names_once(self) -> bool:
-        """Fetch topics and groups once, like `follow_once`; also apply fetched progress."""
+        """Fetch topics, groups and new commits once; also apply fetched progress."""
 
         async def follow_names() -> None:
             await self._follow_topics()
             await self._follow_groups()
+            await self._follow_commits()
             self._take_done()
 
         return await self._attempt(follow_names)
@@ -289,7 +300,7 @@ class MetadataSync:
 
     def _forget(self) -> None:
         """Fetch everything: another master may have other tables with the same versions."""
-        self._topics_version = self._groups_version = self._before = None
+        self._topics_version = self._groups_version = self._before = self._mark = None
         self._held = self._earlier = None
         self._refused.clear()
 
@@ -357,9 +368,12 @@ class MetadataSync:
     # -- offsets ---------------------------------------------------------------------------
 
     async def _follow_offsets(self) -> None:
-        offsets, before = self._tables.offsets, self._before
-        found = await self._fetch_offsets()
-        master = {key: each for key, each in found.items() if not _is_own_group(key[1])}
+        offsets = self._tables.offsets
+        before: GroupOffsets | None = self._before
+        found, self._mark = await self._fetch_offsets("" if self._is_electable else None)
+        master: dict[tuple[str, str], Mapping[int, int]] = {
+            key: each for key, each in found.items() if not _is_own_group(key[1])
+        }
         # Asked each time: the file must not name an older process when this one is stopped.
         boot = await self._boot_time()
         if boot != self._commits.master_boot:
@@ -374,9 +388,26 @@ class MetadataSync:
         if len(self._commits):
             await self._handback.send(self._call, master)
 
-    async def _fetch_offsets(self) -> GroupOffsets:
-        response = await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
-        return offsets_of(as_table(fastjson.loads(response.body)))
+    async def _follow_commits(self) -> None:
+        """Take what clients have committed at the master since the last request.
+
+        Offsets only move forward here: resets and deletions wait for the next round.
+        """
+        if self._mark is None or self._before is None:
+            return  # a master that counts no commits, as Apache's
+        found, self._mark = await self._fetch_offsets(self._mark)
+        new = {key: each for key, each in found.items() if not _is_own_group(key[1])}
+        self._tables.offsets.follow(new, None, self._commits)
+        for key, queues in new.items():
+            # Otherwise a reset to an offset between the two would be none to the next round.
+            self._before[key] = {**self._before.get(key, {}), **queues}
+
+    async def _fetch_offsets(self, since: str | None = None) -> tuple[GroupOffsets, str | None]:
+        """Return the master's offsets, or those since a mark, and the mark of now if it has one."""
+        header = GetAllConsumerOffsetRequestHeader(since=since)
+        response = await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET, header)
+        mark = GetAllConsumerOffsetResponseHeader.from_ext(response.ext_fields).mark
+        return offsets_of(as_table(fastjson.loads(response.body))), mark
 
     async def _boot_time(self) -> str:
         """Return when the master started; empty when it does not answer that."""
@@ -418,7 +449,7 @@ class MetadataSync:
     async def _fetch_done(self) -> _Done | None:
         delays = await self._optional(RequestCode.GET_ALL_DELAY_OFFSET)
         timer = await self._optional(RequestCode.GET_TIMER_CHECK_POINT)
-        offsets = await self._fetch_offsets()
+        offsets, _ = await self._fetch_offsets()
         # Last, so that the log ends behind everything that was stored before the answers above.
         phy_end = await self._master_end()
         if phy_end is None:

@@ -46,6 +46,33 @@ class UpdateConsumerOffsetRequestHeader(Header):
 
 
 @header
+class GetAllConsumerOffsetRequestHeader(Header):
+    """Request 43, GET_ALL_CONSUMER_OFFSET; it has no fields in Java.
+
+    Attributes:
+        since: mark of an earlier response: only what was committed since is wanted; empty: the
+            whole table and a mark (ours).
+    """
+
+    wire_names: ClassVar[Mapping[str, str]] = {"since": "rocketpySince"}
+
+    since: str | None = None
+
+
+@header
+class GetAllConsumerOffsetResponseHeader(Header):
+    """Response to 43; it has no fields in Java.
+
+    Attributes:
+        mark: state of the table, for the next request (ours).
+    """
+
+    wire_names: ClassVar[Mapping[str, str]] = {"mark": "rocketpyMark"}
+
+    mark: str | None = None
+
+
+@header
 class SearchOffsetRequestHeader(Header):
     """Request 29, SEARCH_OFFSET_BY_TIMESTAMP."""
 

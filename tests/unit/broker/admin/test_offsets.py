@@ -140,3 +140,12 @@ def test_offsets_dump_equals_file(kit: Kit) -> None:
     admin = filled(kit)
     dumped = loads(ask(admin.dump).body)
     assert dumped["offsetTable"] == {"T@G": {"0": 6, "1": 4}}
+
+
+def test_offsets_dump_since_a_mark_has_new_commits_only(kit: Kit) -> None:
+    admin = filled(kit)
+    first = ask(admin.dump, {"rocketpySince": ""})
+    assert loads(first.body)["offsetTable"] == {"T@G": {"0": 6, "1": 4}}
+    mark = first.ext_fields["rocketpyMark"]
+    assert loads(ask(admin.dump, {"rocketpySince": mark}).body)["offsetTable"] == {}
+    assert "rocketpyMark" not in ask(admin.dump).ext_fields

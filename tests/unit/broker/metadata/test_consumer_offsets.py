@@ -240,3 +240,26 @@ def test_offsets_keep_the_reason_of_a_failed_write_until_one_succeeds(
     assert table.write_failure == "Permission denied"
     table.step(5_000)
     assert table.write_failure is None
+
+
+def test_consumer_offsets_since_a_mark_are_those_committed_later() -> None:
+    table, _ = offsets({"offsetTable": {"T@old": {"0": 9}}})
+    mark = table.mark()
+    assert table.to_json(mark)["offsetTable"] == {}
+    for group in ("g", "h", "g"):
+        table.commit(group, "T", 0, 5)
+    second = table.mark()
+    assert table.to_json(mark)["offsetTable"] == {"T@g": {0: 5}, "T@h": {0: 5}}
+    table.commit("h", "T", 1, 6)
+    assert table.to_json(second)["offsetTable"] == {"T@h": {0: 5, 1: 6}}
+    table.remove_group("h")
+    assert table.to_json(mark)["offsetTable"] == {"T@g": {0: 5}}
+
+
+def test_consumer_offsets_mark_of_another_process_is_answered_by_the_whole_table() -> None:
+    table, _ = offsets({"offsetTable": {"T@g": {"0": 9}}})
+    whole = {"T@g": {0: 9}}
+    assert table.to_json(table.mark().replace(".", "0."))["offsetTable"] == whole
+    for nonsense in ("", ".", "1", "x.y", table.mark() + "²", table.mark().partition(".")[0]):
+        assert table.to_json(nonsense)["offsetTable"] == whole
+    assert table.to_json(table.mark() + "9" * 5_000)["offsetTable"] == {}

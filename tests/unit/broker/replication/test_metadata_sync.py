@@ -449,3 +449,51 @@ async def test_slave_offset_within_the_queue_of_a_topic_created_again_is_replace
     assert pair.slave.offsets.query("g", "T", 0) == 2
     assert pair.slave.offsets.query("here", "T", 0) == -1
     assert len(pair.slave.slave_commits) == 0
+
+
+async def electable_pair() -> Pair:
+    """Return a pair whose slave a controller may elect, with an offset of 5."""
+    pair = Pair()
+    pair.sync._is_electable = True
+    pair.master.parts.topics.put(TopicConfig("T", 2, 2, 6))
+    pair.master.parts.offsets.commit("g", "T", 0, 5)
+    await pair.sync.follow_once()
+    return pair
+
+
+async def test_slave_electable_one_takes_new_commits_between_rounds() -> None:
+    pair = await electable_pair()
+    master, slave = pair.master.parts.offsets, pair.slave.offsets
+    for offset in (6, 8):
+        master.commit("g", "T", 0, offset)
+        master.commit("new", "T", 1, offset)
+        await pair.sync.follow_names_once()
+        assert (slave.query("g", "T", 0), slave.query("new", "T", 1)) == (offset, offset)
+    assert len(pair.slave.slave_commits) == 0
+    slave.commit("g", "T", 0, 9)
+    master.commit("g", "T", 0, 12)
+    await pair.sync.follow_names_once()
+    assert slave.query("g", "T", 0) == 12
+    assert len(pair.slave.slave_commits) == 0, "the master has a larger one"
+
+
+async def test_slave_electable_one_follows_a_reset_below_commits_between_rounds() -> None:
+    pair = await electable_pair()
+    master, slave = pair.master.parts.offsets, pair.slave.offsets
+    master.commit("g", "T", 0, 20)
+    await pair.sync.follow_names_once()
+    master.assign_reset("g", "T", 0, 10)
+    await pair.sync.follow_names_once()
+    assert slave.query("g", "T", 0) == 20
+    await pair.sync.follow_once()
+    assert slave.query("g", "T", 0) == 10
+
+
+async def test_slave_electable_one_of_a_master_without_marks_waits_for_the_round() -> None:
+    pair = await electable_pair()
+    pair.sync._mark = None  # as after a response of Apache's broker
+    pair.master.parts.offsets.commit("g", "T", 0, 6)
+    pair.master.asked.clear()
+    await pair.sync.follow_names_once()
+    assert [code for code, _ in pair.master.asked if code == 43] == []
+    assert pair.slave.offsets.query("g", "T", 0) == 5
