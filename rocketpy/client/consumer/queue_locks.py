@@ -11,7 +11,7 @@ master first, so that members whose routes differ never deliver a queue at the s
 
     route of the member      locked at                         the handler may run
     master and slaves        all replicas that answer          yes
-    slaves only              all slaves that answer            yes
+    slaves only              all slaves that answer            yes, while one of them has the lock
     master is back           slaves                            when the master is locked, too
 
 A queue that any of them refuses is not acquired. A renewal that the master refuses (without a
@@ -99,20 +99,20 @@ class QueueLockKeeper:
 
     def holds(self, queue: MessageQueue) -> bool:
         """Return whether this member surely has the queue's lock."""
-        return self._is_alive(queue) and self._is_at_master(queue)
+        return self._is_alive(queue) and self._is_granted(queue)
 
     def follow_routes(self) -> bool:
         """Forget the grants of replicas that left the routes: they may have been restarted.
 
         Returns:
-            Whether a master in the routes has not granted a lock that its slaves granted.
+            Whether a renewal is needed: locks have no grant that counts any more.
         """
         for queue, lock in self._locks.items():
             present = self._instance.routes.replicas(queue.broker_name).values()
             if lock.grants.keys() - present:
                 kept = {each: count for each, count in lock.grants.items() if each in present}
                 self._locks[queue] = lock._replace(grants=kept)
-        return any(self._is_alive(each) and not self._is_at_master(each) for each in self._queues)
+        return any(self._is_alive(each) and not self._is_granted(each) for each in self._queues)
 
     def _is_alive(self, queue: MessageQueue) -> bool:
         lock = self._locks.get(queue)
@@ -120,11 +120,13 @@ class QueueLockKeeper:
             return False
         return self._instance.clock.monotonic_ms() - lock.renewed_ms <= LOCK_LIFE_MS
 
-    def _is_at_master(self, queue: MessageQueue) -> bool:
-        master = self._instance.routes.master_address(queue.broker_name)
-        if master is None:
-            return True
-        return self._locks[queue].grants.get(master) == self._instance.disconnects(master)
+    def _is_granted(self, queue: MessageQueue) -> bool:
+        """Return whether the master, or without one any slave, still has the lock."""
+        routes, grants = self._instance.routes, self._locks[queue].grants
+        master = routes.master_address(queue.broker_name)
+        # Any slave: another member asks all of them, and one that refuses is enough.
+        asked = routes.replicas(queue.broker_name).values() if master is None else (master,)
+        return any(grants.get(each) == self._instance.disconnects(each) for each in asked)
 
     async def take(self, queue: MessageQueue) -> bool:
         """Lock a queue; return False when another member has the lock.

@@ -315,6 +315,34 @@ def test_ordered_consumer_locks_at_both_and_delivers_after_the_returned_master_g
     with_pair(scenario)
 
 
+def test_ordered_consumer_does_not_rely_on_locks_that_a_restarted_slave_forgot() -> None:
+    async def scenario(pair: Pair) -> None:
+        cluster, received = pair.cluster, Received()
+        pair.put(2)
+        async with cluster.client(**FAST) as client:
+            consumer = client.consumer(
+                "t", group="c", start="earliest", ordered=True, handler=received
+            )
+            async with consumer:
+                await until(lambda: len(received.offsets) == 2)
+                network, slave = cluster.world.network, SLAVE.partition(":")[0]
+                for connection in list(network.connections):
+                    if slave in {end.machine.name for end in connection.ends}:
+                        network.cut(connection)
+                await pass_time(3)
+                # Another member may get the lock of the slave first.
+                cluster.always[LOCK] = lambda at, _: "lost" if at == SLAVE else None
+                pair.lose_master()
+                pair.cluster.put("t", b"x", broker="broker-b")
+                await pass_time(20)
+                assert len(received.offsets) == 2, "not without a lock"
+                del cluster.always[LOCK]
+                await until(lambda: len(received.offsets) == 3, 60)
+        assert received.offsets == [0, 1, 2]
+
+    with_pair(scenario)
+
+
 def test_members_whose_routes_differ_never_deliver_a_queue_together() -> None:
     async def scenario(pair: Pair) -> None:
         cluster = pair.cluster
