@@ -230,7 +230,8 @@ async def test_transaction_of_lost_master_is_checked_and_committed_at_another_gr
     async with pair.running() as ask:
         await groups_ready(pair, ask)
         async with (
-            rocketpy.connect(pair.namesrv) as client,
+            # A returned master gives up after 15 checks (15 s) without a connected producer.
+            rocketpy.connect(pair.namesrv, route_refresh_interval=1) as client,
             client.producer(group=PRODUCERS, tx_checker=check) as producer,
         ):
             await producer.send(TOPIC, b"known")
