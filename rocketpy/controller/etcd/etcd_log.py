@@ -4,14 +4,16 @@ Keys are below `/rocketpy/controller/<controllerDLegerGroup>/`: `leader` has the
 leader and belongs to an etcd lease; `groups/<name>` has the state of a group; `stateId` has the id
 of the whole state. A leader writes with a transaction that compares the creation revision of
 `leader`, so that one that has lost its leadership stores nothing, although it may still believe in
-itself.
+itself. It also compares the modification revision of each group that it writes: a member that was
+stopped may execute a request late, which another member has executed as well, and must not replace
+what was stored since then.
 
 A leader that gets no answer to a write cannot know whether it was stored. It gives its leadership
 up, and the next leader (perhaps itself) reads what is stored.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import orjson
 import structlog
@@ -19,7 +21,7 @@ import structlog
 from rocketpy.controller.config import Peer
 from rocketpy.controller.etcd.client import Etcd, EtcdError, Json, decoded, encoded
 from rocketpy.controller.events import AnyEvent, GroupStored, decode_events, encode_events
-from rocketpy.controller.replica_groups import ReplicaGroups
+from rocketpy.controller.replica_groups import ReplicaGroup, ReplicaGroups
 from rocketpy.controller.state_log import new_state_id
 from rocketpy.errors import StoreFormatError, StoreReadOnlyError
 from rocketpy.runtime.clock import Clock
@@ -28,6 +30,8 @@ _logger = structlog.get_logger(__name__)
 
 LEADER_TTL_S: Final = 5
 """Time after which etcd ends the leadership of a silent leader."""
+_NEVER: Final = "0"
+"""Revision of a key that does not exist."""
 _OWN_SHARE: Final = 0.8
 """Share of that time for which a leader believes in itself: clocks run at different rates."""
 
@@ -70,8 +74,9 @@ class EtcdStateLog:
         self._revision = ""
         self._valid_until_ms = 0
         self._is_loaded = False
-        # State after the last write.
+        # State after the last write, and the revision of the write of each group.
         self._groups = ReplicaGroups()
+        self._written: dict[str, str] = {}
 
     @property
     def is_leader(self) -> bool:
@@ -106,7 +111,7 @@ class EtcdStateLog:
         }
         answer = await self._etcd.call("kv/txn", request)
         if not answer.get("succeeded"):
-            self.leader = _leader_in(answer)
+            self.leader = _peer_of(_found(answer).get(self._leader_key))
             await self._etcd.call("lease/revoke", {"ID": lease})
             return False
         self._lease, self._revision = lease, str(answer["header"]["revision"])
@@ -121,8 +126,7 @@ class EtcdStateLog:
         Raises:
             EtcdError: etcd does not answer.
         """
-        answer = await self._etcd.call("kv/range", {"key": self._leader_key})
-        self.leader = _peer_of(answer.get("kvs"))
+        self.leader = _peer_of(await self._leader_entry())
         return self.leader
 
     async def keep(self) -> bool:
@@ -133,7 +137,10 @@ class EtcdStateLog:
         """
         sent_ms = self._clock.monotonic_ms()
         answer = await self._etcd.call("lease/keepalive", {"ID": self._lease})
-        if not int(answer.get("result", {}).get("TTL", 0)):
+        # The lease goes on when the key was deleted by hand, and another controller leads then.
+        entry = await self._leader_entry()
+        has_key = entry is not None and entry["create_revision"] == self._revision
+        if not has_key or not int(answer.get("result", {}).get("TTL", 0)):
             self._revision = ""
             return False
         self._extend(sent_ms)
@@ -160,7 +167,12 @@ class EtcdStateLog:
         after = first[:-1] + bytes([first[-1] + 1])
         request = {"key": encoded(first), "rangeEnd": encoded(after)}
         answer = await self._etcd.call("kv/range", request)
-        events = [_group_in(each) for each in answer.get("kvs", ())]
+        entries: Sequence[Json] = answer.get("kvs", ())
+        events = [_group_in(each) for each in entries]
+        self._written = {
+            event.group: str(entry["mod_revision"])
+            for event, entry in zip(events, entries, strict=True)
+        }
         self._groups = ReplicaGroups()
         self._groups.apply(events)
         self.state_id = await self._read_or_make_id()
@@ -176,20 +188,19 @@ class EtcdStateLog:
         groups, changed = self._groups, ReplicaGroups()
         changed.apply(groups.snapshot_of({event.group for event in events}))
         changed.apply(events)
-        operations = [
-            self._operation(name, changed) for name in dict.fromkeys(each.group for each in events)
-        ]
-        request = {"compare": [self._created(self._revision)], "success": operations}
+        values = {event.group: _value(changed.get(event.group)) for event in events}
         try:
-            answer = await self._etcd.call("kv/txn", request)
+            answer = await self._etcd.call("kv/txn", self._write_request(values))
         except EtcdError as error:
             await self.resign()
             raise StoreReadOnlyError(
                 f"leadership given up, a write is uncertain: {error}"
             ) from error
-        if not answer.get("succeeded"):
+        written = self._written_by(answer, values)
+        if written is None:
             self._revision = ""
-            raise StoreReadOnlyError("another controller leads now: nothing was stored")
+            raise StoreReadOnlyError("another controller has changed the state: nothing was stored")
+        self._written.update(written)
         groups.apply(events)
 
     async def close(self) -> None:
@@ -207,23 +218,64 @@ class EtcdStateLog:
         answer = await self._etcd.call("kv/txn", request)
         if answer.get("succeeded"):
             return made
-        entries = _read_entries(answer)
-        if not entries:
+        entry = _found(answer).get(self._id_key)
+        if entry is None:
             raise EtcdError("the leadership has ended while the state was read")
-        return decoded(entries[0]["value"]).decode("ascii", "replace")
+        return decoded(entry["value"]).decode("ascii", "replace")
+
+    async def _leader_entry(self) -> Json | None:
+        answer = await self._etcd.call("kv/range", {"key": self._leader_key})
+        return next(iter(answer.get("kvs", ())), None)
+
+    def _group_key(self, name: str) -> str:
+        return encoded(self._groups_root + name)
+
+    def _write_request(self, values: Mapping[str, str]) -> Json:
+        compared, operations, reads = [self._created(self._revision)], [], [self._leader_key]
+        for name, value in values.items():
+            key = self._group_key(name)
+            revision = self._written.get(name, _NEVER)
+            compared.append(
+                {"key": key, "target": "MOD", "result": "EQUAL", "modRevision": revision}
+            )
+            operations.append(
+                {"requestPut": {"key": key, "value": value}}
+                if value
+                else {"requestDeleteRange": {"key": key}}
+            )
+            reads.append(key)
+        return {
+            "compare": compared,
+            "success": operations,
+            "failure": [{"requestRange": {"key": key}} for key in reads],
+        }
+
+    def _written_by(self, answer: Json, values: Mapping[str, str]) -> dict[str, str] | None:
+        """Return the revisions after a write; None: it was refused, and nothing is stored.
+
+        A write that was executed before is refused as well: the client asks another member when
+        one does not answer.
+
+        Args:
+            answer: to the write.
+            values: the written value of each group; empty for one that was deleted.
+        """
+        if answer.get("succeeded"):
+            revision = str(answer["header"]["revision"])
+            return {name: revision if value else _NEVER for name, value in values.items()}
+        found = _found(answer)
+        leader = found.get(self._leader_key, {})
+        entries = {name: found.get(self._group_key(name), {}) for name in values}
+        is_stored = {name: each.get("value", "") for name, each in entries.items()} == values
+        if not is_stored or leader.get("create_revision") != self._revision:
+            return None
+        return {name: str(each.get("mod_revision", _NEVER)) for name, each in entries.items()}
 
     def _extend(self, sent_ms: int) -> None:
         self._valid_until_ms = sent_ms + int(LEADER_TTL_S * 1_000 * _OWN_SHARE)
 
     def _created(self, revision: str) -> Json:
         return _created(self._leader_key, revision)
-
-    def _operation(self, name: str, changed: ReplicaGroups) -> Json:
-        key = encoded(self._groups_root + name)
-        group = changed.get(name)
-        if group is None:
-            return {"requestDeleteRange": {"key": key}}
-        return {"requestPut": {"key": key, "value": encoded(encode_events([group.stored()]))}}
 
 
 def _group_in(entry: Json) -> GroupStored:
@@ -240,22 +292,22 @@ def _created(key: str, revision: str) -> Json:
     return {"key": key, "target": "CREATE", "result": "EQUAL", "createRevision": revision}
 
 
-def _leader_in(answer: Json) -> Peer | None:
-    """Return the leader that a transaction has read."""
-    return _peer_of(_read_entries(answer))
+def _value(group: ReplicaGroup | None) -> str:
+    """Return the value of a group; empty: its key is deleted."""
+    return "" if group is None else encoded(encode_events([group.stored()]))
 
 
-def _read_entries(answer: Json) -> Sequence[Json] | None:
-    """Return what a transaction has read."""
-    for each in answer.get("responses", ()):
-        found: Any = each.get("response_range") or each.get("responseRange") or {}
-        entries: Sequence[Json] | None = found.get("kvs")
-        return entries
-    return None
+def _found(answer: Json) -> dict[str, Json]:
+    """Return what a transaction has read, by key."""
+    ranges = (
+        each.get("response_range") or each.get("responseRange") or {}
+        for each in answer.get("responses", ())
+    )
+    return {entry["key"]: entry for each in ranges for entry in each.get("kvs", ())}
 
 
-def _peer_of(entries: Sequence[Json] | None) -> Peer | None:
-    if not entries:
+def _peer_of(entry: Json | None) -> Peer | None:
+    if entry is None:
         return None
-    value = orjson.loads(decoded(entries[0]["value"]))
+    value = orjson.loads(decoded(entry["value"]))
     return Peer(str(value["id"]), str(value["address"]))

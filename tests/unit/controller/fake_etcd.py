@@ -12,6 +12,7 @@ from rocketpy.controller.etcd.client import EtcdError
 class Entry:
     value: str
     create_revision: int
+    mod_revision: int
     lease: str | None
 
 
@@ -75,7 +76,8 @@ class EtcdServer:
         end = base64.b64decode(request.get("rangeEnd", ""))
         found = [
             {"key": base64.b64encode(key).decode(), "value": each.value,
-             "create_revision": str(each.create_revision)}
+             "create_revision": str(each.create_revision),
+             "mod_revision": str(each.mod_revision)}
             for key, each in sorted(self.entries.items())
             if key == first or (end and first <= key < end)
         ]  # fmt: skip
@@ -83,10 +85,14 @@ class EtcdServer:
 
     def _txn(self, request: Mapping[str, Any]) -> dict[str, Any]:
         for each in request["compare"]:
-            assert (each["target"], each["result"]) == ("CREATE", "EQUAL")
+            assert each["result"] == "EQUAL"
             entry = self.entries.get(base64.b64decode(each["key"]))
-            created = 0 if entry is None else entry.create_revision
-            if created != int(each["createRevision"]):
+            if each["target"] == "CREATE":
+                found, expected = entry and entry.create_revision, each["createRevision"]
+            else:
+                assert each["target"] == "MOD"
+                found, expected = entry and entry.mod_revision, each["modRevision"]
+            if (found or 0) != int(expected):
                 reads = [
                     {"response_range": self._range(one["requestRange"])}
                     for one in request.get("failure", ())
@@ -102,13 +108,13 @@ class EtcdServer:
 
     def _apply(self, operation: Mapping[str, Any]) -> None:
         if "requestDeleteRange" in operation:
-            del self.entries[base64.b64decode(operation["requestDeleteRange"]["key"])]
+            self.entries.pop(base64.b64decode(operation["requestDeleteRange"]["key"]), None)
             return
         put = operation["requestPut"]
         key = base64.b64decode(put["key"])
         old = self.entries.get(key)
         created = self.revision if old is None else old.create_revision
-        self.entries[key] = Entry(put["value"], created, put.get("lease"))
+        self.entries[key] = Entry(put["value"], created, self.revision, put.get("lease"))
 
 
 class FakeEtcd:
@@ -117,6 +123,8 @@ class FakeEtcd:
     Attributes:
         is_cut_off: requests are not executed.
         loses_answers: requests are executed, and not answered.
+        repeats: the answer to a request is lost, and another member executes it again.
+        requests: methods and requests of all calls.
     """
 
     def __init__(
@@ -127,13 +135,18 @@ class FakeEtcd:
         self._pause = pause
         self.is_cut_off = False
         self.loses_answers = False
+        self.repeats = False
+        self.requests: list[tuple[str, Mapping[str, Any]]] = []
 
     async def call(self, method: str, request: Mapping[str, Any]) -> dict[str, Any]:
         if self.is_cut_off:
             raise EtcdError("cut off")
         if self._pause is not None:
             await self._pause()
+        self.requests.append((method, request))
         answer = self._server.call(method, request)
+        if self.repeats:
+            answer = self._server.call(method, request)
         if self._pause is not None:
             await self._pause()
         if self.loses_answers:

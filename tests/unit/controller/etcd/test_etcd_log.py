@@ -6,7 +6,13 @@ from rocketpy.controller.config import Peer
 from rocketpy.controller.etcd.client import EtcdError
 from rocketpy.controller.etcd.etcd_log import LEADER_TTL_S, EtcdStateLog
 from rocketpy.controller.etcd.leadership import Leadership
-from rocketpy.controller.events import AnyEvent, GroupRemoved, MasterElected, SetAltered
+from rocketpy.controller.events import (
+    AnyEvent,
+    GroupRemoved,
+    GroupStored,
+    MasterElected,
+    SetAltered,
+)
 from rocketpy.errors import StoreFormatError, StoreReadOnlyError
 from tests.unit.broker.fakes import FakeClock
 from tests.unit.controller.fake_etcd import EtcdServer, FakeEtcd
@@ -118,6 +124,59 @@ async def test_uncertain_write_ends_the_leadership_and_is_read_again() -> None:
     assert not world.one.is_leader
     world.clients[0].loses_answers = False
     assert await world.lead(world.one) == groups_of(*applied(1)).snapshot()
+
+
+async def test_write_that_two_members_execute_is_stored_once() -> None:
+    world = World()
+    await world.lead(world.one)
+    world.clients[0].repeats = True
+    steps: list[list[AnyEvent]] = [
+        applied(1), [MasterElected(NAME, 1, 1, 1)], applied(1, name="other"),
+        [GroupRemoved("other")], applied(1, name="other"),
+    ]  # fmt: skip
+    for step in steps:
+        await world.one.append(step)
+    await world.one.close()
+    expected = groups_of(*[event for step in steps for event in step]).snapshot()
+    assert await world.lead(world.two) == expected
+
+
+async def test_write_that_a_stopped_member_executes_late_replaces_no_later_one() -> None:
+    world = World()
+    await world.lead(world.one)
+    await world.one.append([*applied(1), *applied(2), MasterElected(NAME, 1, 1, 1)])
+    await world.one.append([SetAltered(NAME, (1, 2), 2)])
+    late = world.clients[0].requests[-1]
+    await world.one.append([SetAltered(NAME, (1,), 3)])
+    world.server.call(*late)
+    await world.one.close()
+    (stored,) = await world.lead(world.two)
+    assert isinstance(stored, GroupStored)
+    assert (stored.members, stored.set_epoch) == ((1,), 3)
+
+
+async def test_group_that_was_changed_by_hand_is_read_again() -> None:
+    world = World()
+    await world.lead(world.one)
+    await world.one.append(applied(1))
+    key = next(key for key in world.server.entries if key.endswith(f"groups/{NAME}".encode()))
+    del world.server.entries[key]
+    with pytest.raises(StoreReadOnlyError, match="nothing was stored"):
+        await world.one.append(applied(2))
+    assert not world.one.is_leader
+    await world.one.close()
+    assert await world.lead(world.one) == []
+
+
+async def test_leader_whose_key_was_deleted_by_hand_does_not_lead_beside_another_one() -> None:
+    world = World()
+    await world.lead(world.one)
+    key = next(key for key in world.server.entries if key.endswith(b"/leader"))
+    del world.server.entries[key]
+    await world.lead(world.two)
+    assert not await world.one.keep()
+    assert not world.one.is_leader
+    assert await world.two.keep()
 
 
 async def test_load_that_lasts_too_long_does_not_lead() -> None:
