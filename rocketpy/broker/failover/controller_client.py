@@ -4,7 +4,7 @@ Source: BrokerOuterAPI, ReplicasManager (5.4.0)
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -279,7 +279,10 @@ class ControllerClient:
     # -- calls of all controllers ------------------------------------------------------------
 
     async def heartbeat(self, broker_id: int, status: ReplicaStatus) -> HeartbeatAnswer:
-        """Send a heartbeat (904) to all controllers, and return the answer of the leader."""
+        """Send a heartbeat (904) to all controllers, and return the answer of the leader.
+
+        Controllers that do not answer are not waited for then: the next heartbeat would be late.
+        """
         header = ControllerHeartbeatRequestHeader(
             cluster_name=self._cluster,
             broker_addr=status.address,
@@ -297,32 +300,48 @@ class ControllerClient:
             rocketpy_members=";".join(map(str, sorted(status.members))) or None,
         )
         fields = header.to_ext()
-        states: set[str] = set()
-
-        async def send(address: str) -> HeartbeatAnswer:
-            request = make_request(RequestCode.BROKER_HEARTBEAT, dict(fields))
-            try:
-                response = await self._client.invoke(address, request, _CALL_MS)
-            except RocketPyError as error:
-                _log.debug("heartbeat failed", controller=address, error=str(error))
-                return HeartbeatAnswer()
-            if response.code != ResponseCode.SUCCESS:
-                return HeartbeatAnswer()
-            found = ControllerHeartbeatResponseHeader.from_ext(response.ext_fields)
-            state_id = response.ext_fields.get(STATE_FIELD, "")
-            if found.master_epoch is None or self._known.is_other(address, state_id):
-                return HeartbeatAnswer()
-            states.add(state_id)
-            return HeartbeatAnswer(
-                _group(found, response.body), found.lease_ms, bool(found.rocketpy_hand_over)
-            )
-
-        answers = await asyncio.gather(*(send(each) for each in self._addresses))
-        if len(states) > 1:
+        calls = [asyncio.ensure_future(self._beat(each, fields)) for each in self._addresses]
+        answers: dict[str, HeartbeatAnswer] = {}
+        try:
+            for call in asyncio.as_completed(calls):
+                if (found := await call) is None:
+                    continue
+                state_id, answer = found
+                # Apache's controllers have neither state id nor answer.
+                if self._known.state_id or (not state_id and answer.info is None):
+                    return answer
+                if answer.info is not None:
+                    answers.setdefault(state_id, answer)
+        finally:
+            for each in calls:
+                each.cancel()
+        if len(answers) != 1:
             # Without a known state, of a replica from an earlier version: none is chosen by chance.
             return HeartbeatAnswer()
-        self._known.remember(next(iter(states), ""))
-        return next((each for each in answers if each.info is not None), HeartbeatAnswer())
+        ((state_id, answer),) = answers.items()
+        self._known.remember(state_id)
+        return answer
+
+    async def _beat(
+        self, address: str, fields: Mapping[str, str]
+    ) -> tuple[str, HeartbeatAnswer] | None:
+        """Return state and answer of a controller; None: it does not lead, or does not answer."""
+        request = make_request(RequestCode.BROKER_HEARTBEAT, dict(fields))
+        try:
+            response = await self._client.invoke(address, request, _CALL_MS)
+        except RocketPyError as error:
+            _log.debug("heartbeat failed", controller=address, error=str(error))
+            return None
+        state_id = response.ext_fields.get(STATE_FIELD, "")
+        if response.code != ResponseCode.SUCCESS or self._known.is_other(address, state_id):
+            return None
+        found = ControllerHeartbeatResponseHeader.from_ext(response.ext_fields)
+        if found.master_epoch is None:
+            return state_id, HeartbeatAnswer()
+        answer = HeartbeatAnswer(
+            _group(found, response.body), found.lease_ms, bool(found.rocketpy_hand_over)
+        )
+        return state_id, answer
 
     # -- the leader --------------------------------------------------------------------------
 

@@ -76,8 +76,11 @@ class TwoStates:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.states = {"a:1": "1" * 32, "b:1": "2" * 32}
+        self.silent: set[str] = set()
 
     async def invoke(self, address: str, request: RemotingCommand, _ms: int) -> RemotingCommand:
+        if address in self.silent:
+            await asyncio.Event().wait()
         state = self.states[address]
         if request.code == RequestCode.CONTROLLER_GET_METADATA_INFO:
             leads = GetMetaDataResponseHeader(is_leader=True, rocketpy_state=state)
@@ -120,6 +123,27 @@ def test_answers_of_two_states_are_ignored_by_a_replica_of_neither() -> None:
     assert asyncio.run(mine.heartbeat(1, STATUS)).info is None
     with pytest.raises(ConfigError, match="different states"):
         asyncio.run(mine.register(1, "r:1"))
+
+
+async def test_heartbeat_with_answer_of_the_leader_waits_for_no_stopped_controller() -> None:
+    world = TwoStates()
+    mine = client_of(world, world.states["b:1"])
+    world.silent = {"a:1"}
+    async with asyncio.timeout(5):
+        answer = await mine.heartbeat(1, STATUS)
+    assert answer.info is not None
+
+
+async def test_heartbeat_waits_for_no_stopped_controller_of_apache() -> None:
+    class Apache(TwoStates):
+        async def invoke(self, address: str, request: RemotingCommand, ms: int) -> RemotingCommand:
+            await super().invoke(address, request, ms)
+            return make_response(request)
+
+    world = Apache()
+    world.silent = {"a:1"}
+    async with asyncio.timeout(5):
+        assert (await client_of(world).heartbeat(1, STATUS)).info is None
 
 
 def test_controller_that_has_got_another_state_is_refused() -> None:
