@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rocketpy.broker.failover.config import FailoverConfig
+from rocketpy.broker.failover.mastership import Mastership
+from rocketpy.broker.replication.acknowledgements import Acknowledgements
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.headers.send import SendMessageRequestHeader, SendMessageResponseHeader
 from rocketpy.proto.record.message import decode_message
@@ -133,6 +135,7 @@ class GroupWorld:
         self.controller = ControllerMachine(self)
         self.nodes = [GroupNode(self, number) for number in range(1, 1 + REPLICAS)]
         self._masters: dict[int, str] = {}
+        self._checked: set[Acknowledgements] = set()
         self._ends_s = 0.0
         self._broken: list[AssertionError] = []
 
@@ -180,7 +183,29 @@ class GroupWorld:
             assert other == each.name, f"two masters of epoch {epoch}: {other}, {each.name}"
             if not self.needs_all and mastership.may_acknowledge():
                 acting.append(each.name)
+            self._check_minimum(each, mastership)
         assert len(acting) < 2, f"two masters may acknowledge: {acting}"
+
+    def _check_minimum(self, node: GroupNode, mastership: Mastership) -> None:
+        """A master whose stored set has too few members must confirm nothing."""
+        running = node.node and node.node.broker
+        server = running and running.parts.replication.server
+        if not self.needs_all or not server or server.acknowledgements in self._checked:
+            return
+        acknowledgements = server.acknowledgements
+        self._checked.add(acknowledgements)
+        update = acknowledgements._update
+
+        def checked() -> None:
+            before = acknowledgements.confirmed_end
+            update()
+            members = mastership.members
+            if len(members) < self.replication.min_in_sync_replicas:
+                self.counts["too few"] += 1
+                if acknowledgements.confirmed_end != before:
+                    self._broken.append(AssertionError(f"{node.name}: confirmed by {members}"))
+
+        acknowledgements._update = checked  # type: ignore[method-assign]
 
     async def _until_healed(self) -> None:
         ends_s = self.loop.time() + MENDED_S

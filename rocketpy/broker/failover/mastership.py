@@ -94,26 +94,30 @@ class Mastership:
         return frozenset() if self._set is None else self._set.needed
 
     def may_acknowledge(self) -> bool:
-        """Return whether messages may be acknowledged."""
+        """Return whether messages may be acknowledged: to senders, and to consumers."""
         if self._needs_all:
-            return True
+            # Also those that were stored while the set was larger: they are on one replica now.
+            return self._set is not None and not self._has_few
         return not self._has_ended and self._lease.is_held(self._now_ms())
 
     def send_refusal(self) -> str | None:
         """Return why sends are refused; None if they are not."""
         if self._has_ended or self._now_ms() < self._hands_over_until_ms:
             return _HANDS_OVER
-        if not self.may_acknowledge():
+        if not self._needs_all and not self.may_acknowledge():
             return _LEASE_ENDED
-        if self._set is not None and len(self._set.stored) < self._min_in_sync:
+        if self._has_few:
             return _REPLICAS_JOIN if self.is_joining else NOT_ENOUGH
         return None
 
     @property
     def is_joining(self) -> bool:
         """Whether too few replicas have joined since the election."""
-        has_few = self._set is not None and len(self._set.stored) < self._min_in_sync
-        return has_few and self._now_ms() < self._joined_by_ms
+        return self._has_few and self._now_ms() < self._joined_by_ms
+
+    @property
+    def _has_few(self) -> bool:
+        return self._set is not None and len(self._set.stored) < self._min_in_sync
 
     @property
     def lease_ms(self) -> int | None:

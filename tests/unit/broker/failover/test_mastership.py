@@ -193,9 +193,11 @@ def test_sends_are_refused_below_the_least_set_and_clients_try_again_at_first() 
     assert refusal.startswith(ROLE_CHANGE)
     kit.now_ms = 10_000
     assert kit.mastership.send_refusal() == "in-sync replicas not enough"
+    assert not kit.mastership.may_acknowledge(), "also not what was stored before"
     kit.server.confirmed_by = {2: 100}
     kit.tick()
     assert kit.mastership.send_refusal() is None
+    assert kit.mastership.may_acknowledge()
 
 
 def test_hand_over_refuses_sends_for_some_seconds() -> None:
