@@ -180,7 +180,7 @@ def _problems(info: ReplicasInfo, found: list[GroupReplica], minimum: int) -> li
 
 
 def _silent(found: list[GroupReplica], rows: list[ReplicaStatus]) -> list[str]:
-    """Return a problem for each broker that is alive for the controller, and does not answer."""
+    """Return a problem for each broker that the controller regards as alive but does not answer."""
     alive = {each.address: each.broker_id for each in found if each.is_alive}
     return [
         f"replica {alive[each.address]} does not answer"

@@ -76,7 +76,7 @@ async def _ha_status(servers: Servers, address: str) -> tuple[HARuntimeInfo | No
 def _described(
     row: ReplicaStatus, answer: HARuntimeInfo, master: HARuntimeInfo | None
 ) -> ReplicaStatus:
-    """Return a row with what its broker says, and its master about it."""
+    """Return a row with the state that a replica and its master report."""
     if row.broker_id == MASTER_ID:
         return ReplicaStatus(
             **_identity(row),

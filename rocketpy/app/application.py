@@ -83,7 +83,7 @@ class Decorator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A handler of an app.
+    """Handler of an app, with the settings of its consumer.
 
     Attributes:
         kind: whether its result is an answer.
@@ -281,7 +281,7 @@ class App:
         """Register the function that answers check-backs of transactions; a decorator.
 
         Raises:
-            ConfigError: the app has one already, or it is no function of a message.
+            ConfigError: the app has one already, or it is not a function of a message.
         """
         if self.checker is not None:
             raise ConfigError("an app has only one transaction checker", key="transaction_checker")
@@ -293,7 +293,7 @@ class App:
         """Register the `on_error` of subscriptions without one; a decorator.
 
         Raises:
-            ConfigError: it is no function of a message and its error.
+            ConfigError: it is not a function of a message and its error.
         """
         check_callback("on_error", handler)
         self._error_handler = handler
@@ -305,7 +305,7 @@ class App:
         The first one is the outermost; middlewares of a subscription are inside.
 
         Raises:
-            ConfigError: it is no coroutine function of messages and what handles them.
+            ConfigError: it is not a coroutine function of messages and the next handler.
         """
         check_middleware("middleware", middleware)
         self._around_handlers.append(middleware)
@@ -315,7 +315,7 @@ class App:
         """Register a middleware around each send and each answer of the app; a decorator.
 
         Raises:
-            ConfigError: it is no coroutine function of a send and what sends it.
+            ConfigError: it is not a coroutine function of a send and the next sender.
         """
         check_middleware("send_middleware", middleware)
         self.around_sends.append(middleware)
@@ -345,7 +345,7 @@ class App:
         """Return an AsyncAPI 3.0 document of the app, for JSON or YAML.
 
         Topics are channels, handlers and publishers are operations, and the annotations of bodies
-        become schemas. What handlers send by a producer is not known here.
+        become schemas. Messages that handlers send by a producer are not included.
 
         Args:
             title: name of the application.
@@ -457,7 +457,7 @@ class App:
     async def call_hooks(self, moment: Literal["start", "stop"]) -> None:
         """Call the hooks of one kind, in the order of their registration.
 
-        A hook that raises ends a start. At the stop the others are called all the same.
+        A hook that raises ends a start. At the stop the others are called nevertheless.
 
         Raises:
             Exception: of the first hook that failed; those of others are logged.
@@ -506,8 +506,8 @@ class App:
     def not_ready(self) -> list[NotReady]:
         """Return why the app does not handle messages as it should; empty when it does.
 
-        Each reason has a `code` for programs and a `message` for people: the app starts or stops,
-        or the client or a consumer fails (no broker answers, a topic does not exist).
+        Each reason has a `code` for programs and a `message` for operators: the app starts or
+        stops, or the client or a consumer fails (no broker answers, a topic does not exist).
         """
         if reasons := state_reasons(self._state, "app"):
             return reasons
@@ -560,7 +560,7 @@ class App:
                 starting.cancel()
                 await asyncio.wait([starting])
             elif not starting.cancelled():
-                # A hook may have ended the program, which cancels this wait: without a look at the
+                # A hook may have ended the program, which cancels this wait: without retrieving the
                 # exception, Python would also log it as one that was never retrieved.
                 starting.exception()
         if starting.cancelled():

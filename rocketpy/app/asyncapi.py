@@ -62,7 +62,7 @@ class Sending(NamedTuple):
 
 @dataclass
 class _Payload:
-    """Message of a channel whose payload waits for its schema."""
+    """Message of a channel whose payload has no schema yet."""
 
     message: dict[str, Any]
     kind: Any
@@ -189,7 +189,7 @@ def _name_of(handler: Callable[..., Any]) -> str:
 
 
 def _unique(name: str, taken: Iterable[str]) -> str:
-    """Return a name that is not taken, with a number if it must have one."""
+    """Return an unused name; a number is appended to a used one."""
     found, number = name, 1
     while found in taken:
         number += 1

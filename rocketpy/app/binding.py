@@ -163,7 +163,7 @@ def result_of(handler: Handler) -> Any:  # noqa: ANN401 - an annotation
 
 
 def check_result(handler: Handler, serializer: Serializer) -> None:
-    """Refuse a handler whose results could not be sent, or no reader could get.
+    """Refuse a handler whose results cannot be written, or cannot be read.
 
     Args:
         handler: its results are sent; the annotation decides.
@@ -220,7 +220,7 @@ _FORMS: Final[tuple[tuple[Serializer, str, Callable[[type], bool]], ...]] = (
     (json_or_text, "JSON", has_json_form),
     (msgpack, "MessagePack", _is_packed),
 )
-"""What each serializer writes, and which classes have that form."""
+"""Form that each serializer writes, and the classes of that form."""
 
 
 def _element(wanted: Any, where: str) -> Any:  # noqa: ANN401 - an annotation
@@ -230,7 +230,7 @@ def _element(wanted: Any, where: str) -> Any:  # noqa: ANN401 - an annotation
 
 
 def _bare(kind: Any) -> Any:  # noqa: ANN401 - an annotation
-    """Return the type that an alias, a new type or a plain comment stands for."""
+    """Return the type behind an alias, a new type or a plain comment."""
     while True:
         if hasattr(kind, "__supertype__"):
             kind = kind.__supertype__

@@ -1,4 +1,4 @@
-"""Health of an app: why it does not handle messages as it should, and the port that says so."""
+"""Health of an app: reasons why it is not ready, and the port that reports them over HTTP."""
 
 import contextlib
 import logging
@@ -17,7 +17,7 @@ _PORT_MAX: Final = 65_535
 
 
 def failures_of(health: ClientHealth) -> list[NotReady]:
-    """Return what fails in a client and its consumers."""
+    """Return the failures of a client and its consumers."""
     found = [NotReady("client_failed", f"{of}: {why}") for of, why in health.failures.items()]
     for group, consumer in health.consumers.items():
         found += [
@@ -49,7 +49,7 @@ def health_port(
         raise ConfigError(f"{port!r} is not a port from 0 to {_PORT_MAX}", key="health_port")
     advice = "choose another health port or health address"
     pages = HealthPages(address, port, reasons, program="app", advice=advice)
-    # What `/ready` says is the app's affair, which answers while it starts and stops, too.
+    # The app decides what `/ready` reports, because the port is open while it starts and stops.
     pages.state = ServerState.SERVING
     pages.start()
     logger.info(

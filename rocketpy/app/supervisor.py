@@ -98,7 +98,7 @@ class Process(Protocol):
 
 
 class Supervisor:
-    """Keeps worker processes running.
+    """Supervisor that keeps worker processes running.
 
     A worker that ends unexpectedly is restarted after a second. SIGTERM, SIGINT and SIGHUP,
     unless it is ignored, end all workers, whose handlers finish the messages in progress.

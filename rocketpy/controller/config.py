@@ -58,7 +58,7 @@ class ControllerConfig:
             gone. A check also runs when a heartbeat is overdue or a connection closes.
         enable_elect_unclean_master: elect a replica outside the sync-state set when no member of
             it is alive; acknowledged messages are lost.
-        notify_broker_role_changed: tell brokers of an election at once.
+        notify_broker_role_changed: notify brokers of an election at once.
         max_broker_groups: limit of broker groups; further ones are refused (ours).
         server: settings of the remoting server, except its port.
         operation: keys of logs and health.
@@ -80,7 +80,7 @@ class ControllerConfig:
     operation: OperationConfig = field(default_factory=OperationConfig)
 
     def __post_init__(self) -> None:
-        """Refuse what a controller of Apache would be, and this one is not.
+        """Check combinations, and refuse what only Apache's controller can do.
 
         Raises:
             ConfigError: a key that cannot be honoured.
@@ -123,7 +123,7 @@ class ControllerConfig:
             )
 
     def config_warnings(self) -> Iterator[tuple[str, str]]:
-        """Yield keys, and why their values do less than they seem to."""
+        """Yield keys whose values have no effect, and why."""
         return self.server.config_warnings()
 
     @property

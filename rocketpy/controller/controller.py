@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 _logger = structlog.get_logger(__name__)
 
 _WILDCARDS: Final = {"", "0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
-_SOMEWHERE: Final = ("192.0.2.1", 9)
-"""Unassigned address (RFC 5737): connecting a UDP socket selects a route and sends nothing."""
+_UNASSIGNED: Final = ("192.0.2.1", 9)
+"""Address without a host (RFC 5737): connecting a UDP socket selects a route and sends nothing."""
 _DEFAULT_ID: Final = "n0"
 _ETCD_TIMEOUT_MS: Final = 1_000
 
@@ -226,12 +226,12 @@ class Controller:
         if self._shared_log is None:
             return self._itself()
         leader = self._shared_log.leader
-        # It believed in itself until its time has passed.
+        # etcd may name this controller until its lease there ends, after it has stopped to lead.
         is_past = leader == self._itself() and not self._shared_log.is_leader
         return None if is_past else leader
 
     async def _gain(self) -> None:
-        """Begin to lead: read the state, and hear replicas before any election."""
+        """Start the leadership: read the state, and wait for heartbeats before an election."""
         context = self._context
         context.liveness.clear()
         await context.store.load()
@@ -239,7 +239,7 @@ class Controller:
         context.elections.suspect([group.name for group in context.groups])
 
     def _lose(self) -> None:
-        """End to lead: another controller may change the state now."""
+        """End the leadership: another controller may change the state now."""
         self._context.store.reset()
         self._context.liveness.clear()
 
@@ -314,7 +314,7 @@ class Controller:
         await context.store.close()
 
     def _on_events(self, events: Sequence[AnyEvent]) -> None:
-        """Follow changes of the state."""
+        """Log events, notify brokers of elections, and forget removed replicas."""
         context = self._context
         for event in events:
             group = context.groups.get(event.group)
@@ -348,13 +348,13 @@ class Controller:
     # ---- ChannelListener
 
     def on_open(self, channel: Channel) -> None:
-        """Do nothing: a connection has no replica until a heartbeat comes."""
+        """Do nothing: a connection has no replica until a heartbeat arrives."""
 
     def on_idle(self, channel: Channel) -> None:
         """Do nothing: the server closes the connection, and `on_close` follows."""
 
     def on_close(self, channel: Channel) -> None:
-        """Take the replicas of a connection for dead at once."""
+        """Treat the replicas of a connection as dead at once."""
         keys = self._context.liveness.close(channel)
         for key in keys:
             _logger.warning("replica connection closed", broker=key.group, id=key.replica_id)
@@ -366,7 +366,7 @@ def _route_address() -> str:
     """Return this machine's address on its default route; 127.0.0.1 without a route."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(_SOMEWHERE)
+            probe.connect(_UNASSIGNED)
         except OSError:
             return "127.0.0.1"
         address: str = probe.getsockname()[0]

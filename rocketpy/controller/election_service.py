@@ -1,4 +1,4 @@
-"""Elects masters when connections close, heartbeats are overdue, or members of a set appear.
+"""Service that elects masters when connections close, heartbeats are late, or members return.
 
 Source: ControllerManager.onBrokerInactive, scanInactiveMasterAndTriggerReelect (5.4.0)
 """
@@ -21,19 +21,21 @@ from rocketpy.runtime.service import no_wake
 _logger = structlog.get_logger(__name__)
 
 _LATE_MS: Final = 500
+"""Delay from which a step counts as late."""
 _PAUSE_MS: Final = 1_000
+"""Time for the loop to read heartbeats after a late step."""
 
 
 class ElectionService:
-    """Service that elects without being asked.
+    """Service that starts elections without a request.
 
-    A step that comes late shows that the loop was held up, and heartbeats with it. They are read
-    first: without that, a stopped and continued controller would take all replicas for dead.
+    A late step shows that the event loop was blocked, and that heartbeats wait unread. The loop
+    reads them first: otherwise a controller that was suspended would regard all replicas as dead.
 
     Args:
         store: the groups.
         liveness: the heartbeats.
-        elections: decides.
+        elections: decisions about elections.
         clock: the time of decisions.
         interval_ms: returns the longest time between two steps.
     """

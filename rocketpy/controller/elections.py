@@ -29,7 +29,7 @@ from rocketpy.controller.rules import (
 from rocketpy.proto.wire.codes import ResponseCode
 
 START_WAIT_MS: Final = LEASE_MS
-"""Wait after the start; a lease of before must have ended by then."""
+"""Wait after the start; leases of the last process have ended by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Decision:
 
     Attributes:
         verdict: with the event of an election, or a refusal; None: no election is needed.
-        retry_ms: monotonic time at which the answer may be another one; None: only a heartbeat
+        retry_ms: monotonic time at which the decision may change; None: only a heartbeat
             or a closed connection changes it.
         is_outdated: whether the stored state is older than the logs.
     """
@@ -79,7 +79,7 @@ class Elections:
         self._is_unclean = is_unclean
 
     def start(self, now_ms: int) -> None:
-        """Begin to lead: the wait after the start begins."""
+        """Start the leadership, and with it the wait after the start."""
         self._start_wait_end_ms = now_ms + START_WAIT_MS
 
     def is_start(self, now_ms: int) -> bool:
@@ -87,7 +87,7 @@ class Elections:
         return now_ms < self._start_wait_end_ms
 
     def decide(self, group: ReplicaGroup, now_ms: int) -> Decision:
-        """Decide whether a group gets another master without being asked."""
+        """Decide whether a group gets another master without a request for it."""
         if group.is_new:
             return Decision()
         if self.is_outdated(group, now_ms):

@@ -122,6 +122,6 @@ def decode_events(data: bytes | memoryview) -> tuple[AnyEvent, ...]:
     """Decode events.
 
     Raises:
-        ValueError: the bytes are no events of this version.
+        ValueError: the bytes are not events of this version.
     """
     return _decoder.decode(data)

@@ -21,7 +21,7 @@ class GroupStore:
 
     Attributes:
         groups: the stored state; read only.
-        is_read_only: whether a write has failed, so that only a restart can tell the state.
+        is_read_only: whether a write has failed: the stored state is unknown until a restart.
     """
 
     def __init__(self, log: StateLog) -> None:

@@ -1,7 +1,7 @@
 """Heartbeats of replicas: which ones are alive, and until when a master holds its lease.
 
-Kept in memory only; a restarted controller knows nothing until it has heard the replicas again.
-All times are monotonic and come from outside. A replica is dead when the connection of its last
+Kept in memory only; a restarted controller has no heartbeats until the replicas send the next ones.
+Callers pass monotonic times. A replica is dead when the connection of its last
 heartbeat has closed, or its timeout has passed.
 
 Source: DefaultBrokerHeartbeatManager, BrokerLiveInfo (5.4.0)
@@ -16,7 +16,7 @@ from rocketpy.controller.rules import Standing, highest
 LEASE_MS: Final = 10_000
 """Length of a master's lease.
 
-Not a setting: after a restart the controller waits as long, for leases that it gave before.
+Not a setting: a restarted controller waits as long, until leases of its last process have ended.
 """
 DEFAULT_TIMEOUT_MS: Final = 10_000
 _MIN_TIMEOUT_MS: Final = 1_000
@@ -53,7 +53,7 @@ class Heartbeat:
         confirm_offset: end of what is confirmed, for display.
         needs_all: every member of the sync-state set confirms a message before this master
             acknowledges it; None: not reported (Apache's brokers).
-        connection: it came from there.
+        connection: connection on which it arrived.
         is_closed: whether that connection has closed.
     """
 
@@ -72,7 +72,7 @@ class Heartbeat:
 
 
 class _Stranger(NamedTuple):
-    """Highest epochs that replicas of a group report which the state does not know."""
+    """Highest epochs that unregistered replicas of a group report."""
 
     epoch: int
     set_epoch: int
@@ -87,7 +87,7 @@ class Liveness:
         self._by_group: dict[str, set[int]] = {}
         self._leases: dict[str, Lease] = {}
         self._strangers: dict[str, _Stranger] = {}
-        # A connection has one replica as a rule; a container of brokers has some.
+        # A connection has one replica; several if one process runs several brokers.
         self._by_connection: dict[Hashable, set[ReplicaKey]] = {}
 
     def __len__(self) -> int:
@@ -129,7 +129,7 @@ class Liveness:
         self.end_lease(group)
 
     def clear(self) -> None:
-        """Forget everything, at the begin and the end of a leadership."""
+        """Forget everything, at the start and the end of a leadership."""
         self._heartbeats.clear()
         self._by_group.clear()
         self._by_connection.clear()
@@ -186,8 +186,8 @@ class Liveness:
     def grant_lease(self, key: ReplicaKey, now_ms: int) -> None:
         """Grant a master its lease, from now on.
 
-        It lasts also when its holder is no master any more: a late request that ends its mastership
-        does not stop it from acknowledging.
+        The lease also lasts after its holder has lost the mastership: the holder acknowledges
+        messages by it until it is notified of the loss.
         """
         self._leases[key.group] = Lease(key.replica_id, now_ms + LEASE_MS)
 

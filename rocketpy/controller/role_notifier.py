@@ -1,4 +1,4 @@
-"""Notifies the brokers of a group of an election (1008), and asks a master to hand over.
+"""Notifications of elections to the brokers of a group (1008), and hand-over requests to masters.
 
 Source: ControllerManager.notifyBrokerRoleChanged (5.4.0); the hand-over is ours.
 """

@@ -25,9 +25,9 @@ from rocketpy.controller.replica_groups import ReplicaGroup, ReplicaGroups
 from rocketpy.proto.wire.codes import ResponseCode
 
 MAX_REPLICAS: Final = 64
-"""Replicas of one group; a real one has a handful."""
+"""Limit of replicas in one group; real groups have two to five."""
 MAX_HEARD_EPOCH: Final = 1 << 30
-"""Higher epochs in heartbeats are ignored: Apache's brokers have 31 bits, and use them up."""
+"""Limit of epochs in heartbeats: a wrong one must not use up the 31 bits of Apache's brokers."""
 _MAX_CHECK_CODE_CHARS: Final = 512
 
 
@@ -143,7 +143,7 @@ def register(
     address: str,
     is_alive: Callable[[int], bool],
 ) -> Verdict:
-    """Take the address of a replica that has started (1003).
+    """Register the address of a replica that has started (1003).
 
     A master that registers is a new process, whose log may have lost its end in a power cut. It
     must not continue its epoch, under which other replicas may have stored that end. So its
@@ -354,7 +354,7 @@ def restore(group: ReplicaGroup, alive: Mapping[int, Standing], heard_epoch: int
 def restore_by_operator(
     group: ReplicaGroup, alive: Mapping[int, Standing], heard_epoch: int, designated: int
 ) -> Verdict:
-    """Elect the replica that an operator names, when the state is older than the logs; see above.
+    """Elect the replica that an operator names, when the state is older than the logs.
 
     Args:
         group: the group.
@@ -379,7 +379,7 @@ def restore_by_operator(
 
 
 def highest(epochs: Iterable[int]) -> int:
-    """Return the highest of reported epochs; 0 without any. Absurd ones are ignored."""
+    """Return the highest of reported epochs up to `MAX_HEARD_EPOCH`; 0 without any."""
     return max((each for each in epochs if each <= MAX_HEARD_EPOCH), default=0)
 
 
@@ -398,7 +398,7 @@ def clean(
     *,
     living: bool,
 ) -> Verdict:
-    """Remove replicas that are gone for good, or the whole group (1011).
+    """Remove replicas that will not return, or the whole group (1011).
 
     Args:
         group: the group, or None.

@@ -72,7 +72,7 @@ class StateLog(Protocol):
 
         Raises:
             ResourceShortError: nothing was stored; a later call may succeed.
-            StoreReadOnlyError: whether they were stored is unknown; only a restart can tell.
+            StoreReadOnlyError: it is unknown whether they were stored; a restart reads the log.
         """
         ...
 

@@ -50,11 +50,11 @@ class ActingMaster:
         return self._machine.delivers
 
     def members(self, members: Members) -> None:
-        """Take the registered members of the group."""
+        """Apply the registered members of the group."""
         self._note(changed=self._machine.members(members, self._clock.monotonic_ms()))
 
     def master_asks(self) -> None:
-        """Take a request of the returning master (906)."""
+        """Apply a request of the returning master (906)."""
         self._note(changed=self._machine.master_asks(self._clock.monotonic_ms()))
 
     def _note(self, *, changed: bool) -> None:

@@ -1,4 +1,4 @@
-"""Decides when a slave acts as master. No I/O.
+"""State machine of a slave that may act as master. No I/O.
 
 | state | answers as | delivers | next |
 |---|---|---|---|
@@ -6,8 +6,8 @@
 | `ACTING` | acting master | yes | a lower id: `FOLLOWING`; 906 of its master: `HANDING_OVER` |
 | `HANDING_OVER` | acting master | no | a lower id: `FOLLOWING`; 15 s without 906: `ACTING` |
 
-While a slave hands over, its master fetches what was delivered here. If the slave
-delivered meanwhile, the master would deliver the same messages again.
+While a slave hands over, its master fetches the progress of the deliveries. Messages that the slave
+delivered meanwhile would be delivered again by the master.
 
 Source: BrokerController.onMinBrokerChange, BrokerPreOnlineService (5.4.0); `HANDING_OVER` is ours.
 """
@@ -54,7 +54,7 @@ class ActingState:
         return self.state is State.ACTING
 
     def members(self, ids: Collection[int], now_ms: int) -> bool:
-        """Take the registered members of the group.
+        """Apply the registered members of the group.
 
         Args:
             ids: their broker ids. Without the slave's own id, as after a restart of the name
@@ -75,7 +75,7 @@ class ActingState:
         return self.state is not before
 
     def master_asks(self, now_ms: int) -> bool:
-        """Take a request of the returning master (906); returns whether the state changed."""
+        """Apply a request of the returning master (906); return whether the state changed."""
         self._asked_ms = now_ms
         if self.state is not State.ACTING:
             return False

@@ -1,8 +1,8 @@
-"""Due messages of an acting master, which go to a queue of another broker group.
+"""Escape of due messages from an acting master to another broker group.
 
 An acting master stores nothing. A message that it has to deliver is sent to any queue of the same
 topic at another group, so its order is lost. Without such a group it stays for the master: the
-reader tries again, and does not pass it.
+reader retries, and does not skip it.
 
 A half message is sent as the producer sent it: it begins a new transaction at the other group,
 which asks the producer for its outcome.
@@ -223,13 +223,13 @@ def _escaping(message: PutMessage) -> tuple[str, dict[str, str], int]:
     properties[PROPERTY_WAIT_STORE_MSG_OK] = "false"
     sys_flag = message.sys_flag & ~TRANSACTION_MASK
     topic, deliver_ms = message.topic, ""
-    if topic == TRANS_HALF_TOPIC:  # its delay, if any, begins with the commit
+    if topic == TRANS_HALF_TOPIC:  # its delay, if any, starts with the commit
         topic = properties.get(PROPERTY_REAL_TOPIC, topic)
         for name in _OF_HALF:
             properties.pop(name, None)
         properties[PROPERTY_TRANSACTION_PREPARED] = "true"
         return topic, properties, sys_flag | TRANSACTION_PREPARED
-    if topic == TIMER_TOPIC:  # beyond the reach of the wheel: the other broker keeps it instead
+    if topic == TIMER_TOPIC:  # beyond the range of the wheel: the other broker keeps it instead
         topic = properties.get(PROPERTY_REAL_TOPIC, topic)
         deliver_ms = properties.pop(PROPERTY_TIMER_OUT_MS, "")
     for name in _SCHEDULING:

@@ -1,4 +1,4 @@
-"""Services that run only at times: those that deliver due messages, at a slave or at a new master.
+"""Gate of a service that delivers due messages: it runs only at a master or an acting master.
 
 A service starts again from the persisted progress each time it may run. `is_idle` is true between
 the end of one such time and the start of the next, so that the progress can be read.
@@ -33,7 +33,7 @@ class Ended(Service, Protocol):
 
 
 class GatedService:
-    """Service that runs while it may.
+    """Gate that runs a service while it is allowed to.
 
     Args:
         service: the service.

@@ -1,4 +1,4 @@
-"""EXCHANGE_BROKER_HA_INFO (906) at a slave: its master is back, and fetches what was done here.
+"""Processor of EXCHANGE_BROKER_HA_INFO (906) at a slave, which hands over to its returned master.
 
 The response is sent when the services that deliver due messages have ended, so that the progress
 which the master fetches next is complete.
@@ -29,7 +29,7 @@ class HandOver:
     Args:
         acting: state of this slave.
         master: address of the master.
-        gates: the services that have to end.
+        gates: services that have to end.
         call_master: connects to the master's HA port at once.
     """
 
@@ -53,12 +53,12 @@ class HandOver:
     async def _process(self, request: RemotingCommand) -> RemotingCommand:
         header = ExchangeHAInfoRequestHeader.from_ext(request.ext_fields)
         if not header.master_ha_address:
-            return make_response(request, ResponseCode.SYSTEM_ERROR, "this broker is no master")
+            return make_response(request, ResponseCode.SYSTEM_ERROR, "this broker is not a master")
         self._acting.master_asks()
         self._master.registered(header.master_address, header.master_ha_address)
         self._call_master()
         for _ in range(_CHECKS):
-            # A gate whose step runs holds its lock, at most for one escaping message.
+            # A running step holds the lock of its gate, at most for one escaping message.
             if all(await asyncio.gather(*map(_is_idle, self._gates))):
                 return make_response(request)
             await asyncio.sleep(_CHECK_S)

@@ -1,6 +1,6 @@
 """Heartbeats of a broker, and the members of its group, each second at all name servers.
 
-An answer that names a lower id wins: a slave acts only if no reachable name server knows one.
+The lowest id of all answers counts: a slave acts only if no reachable name server has a lower one.
 
 Source: BrokerController.sendHeartbeat, syncBrokerMemberGroup, BrokerOuterAPI,
 AdminBrokerProcessor.notifyBrokerIdChanged (5.4.0).
@@ -76,7 +76,7 @@ class MemberPoll:
         self.sends_heartbeats: bool = True
 
     def start(self) -> None:
-        """Begin to poll."""
+        """Start to poll."""
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._keep_polling())
 

@@ -1,8 +1,8 @@
-"""Return of a master whose slave may have acted for it: it registers only when it knows everything.
+"""Return of a master whose slave may have acted for it: fetches the progress, then registers.
 
-For each registered slave, by id: it gets the master's addresses (906), its HA connection streams,
-and then the progress that was made there is taken: delay levels (45), consumer offsets (43), and
-the timer's checkpoint (60). Offsets only move forward. After a failure all is repeated a second
+For each registered slave, by id: it receives the master's addresses (906), its HA connection
+streams, and then the master applies its progress: delay levels (45), consumer offsets (43), and the
+timer's checkpoint (60). Offsets only move forward. After a failure everything is repeated a second
 later. Until the end the master delivers nothing that is due, and is not registered.
 
 Source: BrokerPreOnlineService (5.4.0).
@@ -43,13 +43,13 @@ Offsets = dict[tuple[str, str], dict[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlaveProgress:
-    """Functions that take the progress of a slave; no offset moves backwards.
+    """Functions that apply the progress of a slave; no offset moves backwards.
 
     Attributes:
-        delays: takes the offsets of the delay levels.
-        timer: takes the checkpoint of the timer.
-        unrevived: takes the time from which on check points of pops were not processed.
-        offsets: takes consumer offsets.
+        delays: applies the offsets of the delay levels.
+        timer: applies the checkpoint of the timer.
+        unrevived: applies the time from which on check points of pops were not processed.
+        offsets: applies consumer offsets.
         is_streaming: returns whether the slave with an id copies the log.
         flushed_phy_offset: returns the end of the log on disk.
     """
@@ -65,11 +65,11 @@ class SlaveProgress:
 def taker_of_offsets(
     offsets: ConsumerOffsets, features: Sequence[Feature]
 ) -> Callable[[Offsets], None]:
-    """Return the function that takes the offsets of a slave, at a master.
+    """Return the function that applies the offsets of a slave, at a master.
 
     Args:
         offsets: the master's offsets.
-        features: those that continue at some of these offsets.
+        features: features that continue at some of these offsets.
     """
 
     def take(found: Offsets) -> None:
@@ -82,7 +82,7 @@ def taker_of_offsets(
 
 
 def taker_of_unrevived(features: Sequence[Feature]) -> Callable[[int], None]:
-    """Return the function that takes what a slave did not revive, at a master.
+    """Return the function that revives, at a master, the messages that a slave did not revive.
 
     Args:
         features: those of the master.
@@ -103,7 +103,7 @@ class PreOnline:
         client: connections.
         poll: members of the group.
         identity: names and addresses of this broker.
-        progress: what takes the progress of a slave.
+        progress: functions that apply the progress of a slave.
         clock: time.
 
     Attributes:
@@ -129,15 +129,15 @@ class PreOnline:
         self.is_online: bool = False
 
     def start(self, online: Callable[[], Awaitable[None]]) -> None:
-        """Begin.
+        """Start the synchronisation.
 
         Args:
-            online: called once the master knows everything.
+            online: called when the progress of all slaves is applied.
         """
         self._task = asyncio.get_running_loop().create_task(self._run(online))
 
     async def stop(self) -> None:
-        """Give up; idempotent."""
+        """Stop the synchronisation; idempotent."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()

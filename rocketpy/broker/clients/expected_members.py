@@ -35,7 +35,7 @@ class ExpectedMembers:
         return list(self._ids)
 
     def remove(self, group: str, client_id: str) -> bool:
-        """Expect a member no longer, and return whether it was expected."""
+        """Stop to expect a member; return whether it was expected."""
         ids = self._ids.get(group, {})
         if client_id not in ids:
             return False
@@ -45,7 +45,7 @@ class ExpectedMembers:
         return True
 
     def expire(self, now_ms: int) -> list[str]:
-        """Expect nothing after the time; returns the groups that lose members by that."""
+        """Stop to expect members after the time; return the groups that lose members by that."""
         if now_ms < self._until_ms:
             return []
         groups, self._ids = list(self._ids), {}

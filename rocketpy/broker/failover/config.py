@@ -1,4 +1,4 @@
-"""Settings of a broker in a group with a controller; all keys but `fenced...` are Apache's.
+"""Settings of a broker in a group with a controller; all keys are Apache's.
 
 Source: BrokerConfig (5.4.0)
 """
@@ -43,10 +43,10 @@ class FailoverConfig:
         """Check combinations.
 
         Raises:
-            ConfigError: an address is none, or the mode is on without one; the key is named.
+            ConfigError: an address is malformed, or the mode is on without one; the key is named.
         """
         if self.enable_controller_mode and not self.controller_addresses:
-            reason = "must name the controllers, for enableControllerMode is true"
+            reason = "must name the controllers, because enableControllerMode is true"
             raise ConfigError(reason, key="controllerAddr")
         for address in self.controller_addresses:
             host, _, port = address.rpartition(":")

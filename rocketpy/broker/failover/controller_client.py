@@ -1,4 +1,4 @@
-"""Calls of a replica to the controllers of its group; finds the one that leads.
+"""Calls of a replica to the controllers of its group; finds the leader.
 
 Source: BrokerOuterAPI, ReplicasManager (5.4.0)
 """
@@ -41,7 +41,7 @@ _CALL_MS: Final = 3_000
 _JOINING: Final = frozenset(
     {RequestCode.CONTROLLER_APPLY_BROKER_ID, RequestCode.CONTROLLER_REGISTER_BROKER}
 )
-"""Requests after whose success the replica belongs to the controller's state."""
+"""Requests that make the replica a part of the controller's state."""
 _SET_REFUSALS: Final = frozenset(
     {
         ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
@@ -71,7 +71,7 @@ class GroupInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswer:
-    """Answer of our controller to a heartbeat; Apache's has none.
+    """Answer of our controller to a heartbeat; that of Apache's is empty.
 
     Attributes:
         info: state of the group; None without one.
@@ -97,7 +97,7 @@ class ReplicaStatus:
         priority: for elections.
         needs_all: whether this replica, as a master, waits for the whole set.
         set_epoch: highest epoch of the sync-state set that it knows of.
-        leads: epoch in which it is the master; 0: it is none.
+        leads: epoch in which it is the master; 0 if it is not the master.
         members: replicas that this master waits for, itself included.
     """
 
@@ -316,7 +316,7 @@ class ControllerClient:
             for each in calls:
                 each.cancel()
         if len(answers) != 1:
-            # Without a known state, of a replica from an earlier version: none is chosen by chance.
+            # Only a replica of an earlier version has no stored state: it must follow none of them.
             return HeartbeatAnswer()
         ((state_id, answer),) = answers.items()
         self._known.remember(state_id)
@@ -361,14 +361,14 @@ class ControllerClient:
                 response = await self._client.invoke(leader, request, _CALL_MS)
             except RocketPyError:
                 self._leader = ""
-                # Not repeated: the controller may have stored what was asked.
+                # Not repeated: the controller may have applied the request.
                 raise
             if response.code == ResponseCode.CONTROLLER_NOT_LEADER:
                 self._leader = ""
                 if not is_last:
                     continue
             elif self._known.is_other(leader, state_id := response.ext_fields.get(STATE_FIELD, "")):
-                # Another controller has got this address.
+                # Another controller has this address now.
                 self._leader = ""
                 raise ConfigError(f"{leader} has another state", key="controllerAddr")
             elif response.code in {ResponseCode.SUCCESS, *allowed}:

@@ -1,8 +1,8 @@
 """State of a controller that a replica belongs to: answers of another one are refused.
 
-Two controllers with local logs know nothing of each other. Each would elect another master,
-so a replica follows the one that has given its id, and remembers the id of that one's state. An
-Apache controller has no such id: nothing is checked there.
+Two controllers with local logs are independent: each would elect a different master. So a replica
+follows the controller that gave it its broker id, and stores the id of that controller's state.
+Apache's controllers have no such id, so their answers are not checked.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,7 +17,8 @@ from rocketpy.store.replication.epoch_file import STATE_FILE, read_state_id, wri
 
 _log = structlog.get_logger(__name__)
 
-_MOST_LOGGED: Final = 100
+_MAX_LOGGED: Final = 100
+"""Limit of remembered log lines: addresses and ids come from other machines."""
 _KEY: Final = "controllerAddr"
 _ONE_STATE: Final = (
     "name one controller, or several that share their state (controllerStorage=etcd)"
@@ -44,7 +45,7 @@ class KnownController:
         files: the file system.
 
     Attributes:
-        state_id: its id; empty: not known yet, so the next one is taken.
+        state_id: its id; empty: not known yet, so the first one that arrives is stored.
         problem: why no controller can be followed; empty if one can.
     """
 
@@ -56,7 +57,7 @@ class KnownController:
         self.problem: str = ""
 
     def load(self) -> None:
-        """Read the file of a replica that has an id; without one the file is an old one.
+        """Read the id of the state; not for a replica without a broker id, whose file is stale.
 
         Raises:
             StoreFormatError: the file is damaged.
@@ -65,14 +66,14 @@ class KnownController:
         self.state_id = read_state_id(self._root, self._files)
 
     def remember(self, state_id: str) -> None:
-        """Belong to a state from now on, if there is none yet; empty ids have no effect."""
+        """Store the id of the state if there is none yet; an empty id has no effect."""
         if self.state_id or not state_id:
             return
         self.state_id = state_id
         try:
             write_state_id(self._root, self._files, state_id)
         except (ResourceShortError, OSError) as error:
-            # The next process takes it from its first answer, as this one has done.
+            # The next process stores the id of its first answer instead, as this one has done.
             _log.warning("id of the controller's state not written", error=str(error))
 
     def is_other(self, address: str, state_id: str) -> bool:
@@ -84,7 +85,7 @@ class KnownController:
         """
         if not state_id or not self.state_id or state_id == self.state_id:
             return False
-        if (address, state_id) not in self._logged and len(self._logged) < _MOST_LOGGED:
+        if (address, state_id) not in self._logged and len(self._logged) < _MAX_LOGGED:
             self._logged.add((address, state_id))
             _log.error(
                 "controller ignored, it has another state than the one of this replica's id: "

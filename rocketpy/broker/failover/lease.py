@@ -1,13 +1,14 @@
-"""Lease of a master: until when the controller elects no other one. No I/O.
+"""Lease of a master: time during which the controller elects no other replica. No I/O.
 
 It is needed where a master acknowledges messages that not every replica of the sync-state set has
-(`allAckInSyncStateSet=false`). The controller counts from when it received a heartbeat, the master
-from when it sent it, and less by a tenth, for clocks that run at different rates.
+(`allAckInSyncStateSet=false`). The controller counts from the receipt of a heartbeat, the master
+from when it sent it, and a tenth less, because clocks run at different rates.
 """
 
 from typing import Final
 
 _SHARE: Final = 0.9
+"""Part of the lease that the master uses."""
 
 
 class Lease:
@@ -17,7 +18,7 @@ class Lease:
         self._end_ms = -1
 
     def renewed(self, sent_ms: int, lease_ms: int) -> None:
-        """Take the answer to a heartbeat.
+        """Extend the lease by the answer to a heartbeat.
 
         Args:
             sent_ms: monotonic time when the heartbeat was sent.

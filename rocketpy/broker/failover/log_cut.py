@@ -18,9 +18,11 @@ from rocketpy.store.replication.resync import CUT_DIRECTORY, cut, finish_cut, lo
 _log = structlog.get_logger(__name__)
 
 MOST_CUTS: Final = 10
+"""Limit of kept cuts: repeated fail-overs must not fill the disk."""
 MOST_CUT_BYTES: Final = 10 << 30
 _SEEN_FILE: Final = "seen"
 _PAUSE_MS: Final = 3_600_000
+"""Pause between two checks: cuts are rare, and their limits are hours and gigabytes."""
 _HOUR_MS: Final = 3_600_000
 
 
@@ -66,8 +68,8 @@ def cut_log(config: MessageStoreConfig, files: StoreFiles, at: int) -> None:
 class CutRetention:
     """Retention of the directories below `cut/`: the newest ones, for `fileReservedTime`.
 
-    Their age counts from when this class has seen them first, which a file in each of them says:
-    a log that is moved there keeps the times of its files. The newest one has no limit of size.
+    The age of a cut counts from the first check that found it, which a file in its directory
+    records: the moved files of the log keep their old times. The newest cut is kept at any size.
 
     Args:
         config: settings of the store.
@@ -88,7 +90,7 @@ class CutRetention:
         return self._clock.monotonic_ms() >= self._due_ms
 
     def check(self) -> None:
-        """Remove what is too old, too large or too much; failures are logged and tried again."""
+        """Remove cuts that are too old, too large or too many; failures are logged and retried."""
         self._due_ms = self._clock.monotonic_ms() + _PAUSE_MS
         try:
             self._check()

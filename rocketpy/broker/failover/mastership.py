@@ -1,4 +1,4 @@
-"""Mastership of a replica: its sync-state set, its lease, and what its broker may acknowledge.
+"""Mastership of a replica: its sync-state set, its lease, and the limits of its broker.
 
 Lives on the loop of the broker. The flags that the broker reads may be read on any thread.
 """
@@ -30,9 +30,10 @@ _REPLICAS_JOIN: Final = f"{ROLE_CHANGE} the replicas of the new master are joini
 _JOINED_BY_MS: Final = 5_000
 """Time after its start within which replicas usually join a new master."""
 _HAND_OVER_MS: Final = 3_000
+"""Time after which sends are accepted again if no other replica was elected."""
 _LIST_PAUSE_MS: Final = 1_000
 _JOIN_MS: Final = 5_000
-"""A replica that does not become level while it joins is given up, and senders with it."""
+"""Longest wait for a joining replica to become level: senders wait for that replica, too."""
 
 
 class Mastership:
@@ -142,11 +143,11 @@ class Mastership:
     # -- events ------------------------------------------------------------------------------
 
     def lease_renewed(self, sent_ms: int, lease_ms: int) -> None:
-        """Take the lease of a heartbeat's answer."""
+        """Extend the lease by the answer to a heartbeat."""
         self._lease.renewed(sent_ms, lease_ms)
 
     def set_stored(self, members: frozenset[int], set_epoch: int) -> None:
-        """Take the set that the controller has stored."""
+        """Apply the set that the controller has stored."""
         if self._set is not None:
             self._set.set_stored(members, set_epoch, self._now_ms())
 
@@ -154,15 +155,15 @@ class Mastership:
         """Refuse sends until another replica is elected or some seconds have passed.
 
         Returns:
-            False where copies are counted: there the lease decides, and it is not given up because
-            of a request that anyone can send.
+            False where copies are counted: there the lease decides, and a request that any client
+            can send must not end it.
         """
         if self._needs_all:
             self._hands_over_until_ms = self._now_ms() + _HAND_OVER_MS
         return self._needs_all
 
     def end(self) -> None:
-        """Acknowledge nothing more where copies are counted, and refuse sends; for good."""
+        """End the mastership: refuse sends; where copies are counted, acknowledge nothing more."""
         self._has_ended = True
 
     async def tick(self, server: HaServer, client: ControllerClient) -> None:
@@ -180,7 +181,7 @@ class Mastership:
             for each in server.streaming
             if each.broker_id is not None
             and each.stream is not None
-            # A full disk: it could neither follow nor become the master, and leaves the set.
+            # A replica with a full disk cannot follow or become the master: it leaves the set.
             and each.stream.progress.state is DiskState.WRITING
         }
         await self._count_listed(state, connected, client)
@@ -207,7 +208,7 @@ class Mastership:
     ) -> None:
         """Count replicas that have not proven their ids, if the controller has given these ids.
 
-        A stranger would otherwise be waited for until the controller refuses it.
+        Sends would otherwise wait for a peer with an invented id until the controller refuses it.
         """
         waiting = {
             number: each
@@ -219,7 +220,7 @@ class Mastership:
             for number, each in waiting.items():
                 each.counts = number in (self._listed | state.stored) - {self._own_id}
 
-        # First: members must not wait for the controller's answer about others.
+        # Before the call: members must not wait for the controller's answer about others.
         count()
         now_ms = self._now_ms()
         has_unknown = any(not waiting[number].counts for number in waiting.keys() - {self._own_id})
@@ -240,7 +241,7 @@ class Mastership:
     ) -> None:
         asked = state.retry()
         joining = asked - state.stored
-        # What was acknowledged until the members were waited for, they must have as well.
+        # They also need the messages that were acknowledged before the master waited for them.
         bound = server.acknowledged_end
         is_level = all(each in replicas and replicas[each] >= bound for each in joining)
         if not is_level and not self._was_sent:

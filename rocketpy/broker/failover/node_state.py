@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class NodeRole(Enum):
-    """Role in which a replica runs a broker; none while it waits."""
+    """Role of a replica; a waiting one runs no broker."""
 
     WAITING = "waiting"
     SLAVE = "slave"
@@ -45,7 +45,7 @@ class NodeState:
 
     Args:
         own_id: its broker id.
-        own_address: its address; empty: not compared.
+        own_address: its address; empty: it is not compared.
     """
 
     def __init__(self, own_id: int, own_address: str = "") -> None:
@@ -65,10 +65,10 @@ class NodeState:
         return self._known
 
     def observe(self, master: MasterInfo) -> bool:
-        """Take what a controller says, and return whether it is news.
+        """Apply the master that a controller names, and return whether it has changed.
 
-        Answers of a lower epoch are late ones and ignored. In the known epoch a master can only
-        be lost: none, where there was one.
+        Answers of a lower epoch are late and ignored. Within the known epoch the master can only
+        be lost (`master_id` becomes None).
         """
         if master.epoch < self._known.epoch or master == self._known:
             return False

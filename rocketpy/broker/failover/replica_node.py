@@ -50,13 +50,16 @@ _log = structlog.get_logger(__name__)
 
 _RETRY_S: Final = 1.0
 _TICK_S: Final = 0.1
+"""Pause between two checks of the sync-state set."""
 _JOIN_TICK_S: Final = 0.01
-"""While sends are refused because too few replicas have joined a new master."""
+"""The same while sends are refused because too few replicas have joined a new master."""
 _HAND_OVER_S: Final = 1.0
+"""Longest wait for the needed replicas; sends are refused meanwhile."""
 _LAST_TABLES_S: Final = 0.5
+"""Longest wait for the last tables of the old master; the group has no new master meanwhile."""
 _POLL_S: Final = 0.01
 _NOTICE_PAUSE_MS: Final = 100
-"""Least time between two questions that notifications (1008) lead to."""
+"""Least time between two requests to the controller that notifications (1008) cause."""
 
 
 async def _run_to_end(work: Coroutine[None, None, None]) -> None:
@@ -72,11 +75,11 @@ class ReplicaNode:
     """Replica in this process.
 
     Args:
-        settings: settings.
+        settings: settings of the replica.
         clock: time.
         rng: chooses queues and retry pauses.
         files: the file system.
-        network: where it listens and how it connects; the machine's network when None.
+        network: for listening and connecting; None: sockets of the machine.
         threads: see `Broker`.
         run: see `Broker`.
 
@@ -144,7 +147,7 @@ class ReplicaNode:
         self._is_asked = SharedCall(self._is_hand_over_asked, _NOTICE_PAUSE_MS, self._clock)
         self._ask_again_ms = 0
 
-    # -- what others see ---------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------
 
     @property
     def address(self) -> str:
@@ -190,7 +193,7 @@ class ReplicaNode:
             return [NotReady("waiting_for_master", "no controller has named a master yet")]
         return broker.not_ready()
 
-    # -- life --------------------------------------------------------------------------------
+    # -- start and stop ----------------------------------------------------------------------
 
     async def start(self) -> None:
         """Read the files of the replica, and join the group in the background.
@@ -200,7 +203,7 @@ class ReplicaNode:
                 process uses the directory.
             OSError: the disk failed.
         """
-        # First: a registration would end the mastership of the process that has the directory.
+        # The lock first: a registration would end the mastership of a running process.
         self._files.make_directories(self._root)
         finish_log_cut(self._settings.store, self._files)
         self._epochs.load()
@@ -253,7 +256,7 @@ class ReplicaNode:
         return True
 
     async def hand_over_if_asked(self) -> bool:
-        """Hand over (1008) if the controller itself asks for it: anyone can send that request.
+        """Hand over (1008) if the controller confirms it: any client can send that request.
 
         Returns:
             Whether this replica is the master and refuses sends now.
@@ -307,15 +310,15 @@ class ReplicaNode:
 
     async def _get_id(self) -> None:
         broker = self._settings.broker
-        # Kept over failed attempts: an id whose answer was lost, or that could not be written, is
-        # given again for the same code. A group has a bounded number of ids in use.
+        # The code is kept for the next attempt: for the same code the controller gives an id
+        # again whose answer was lost, or that could not be written. A group has few ids.
         self._code = self._code or f"{self._address};{self._clock.time_ms()}"
         while True:
             wanted = self._applied = self._applied or await self._client.next_id()
             if await self._client.apply_id(wanted, self._code):
                 break
             self._applied = 0
-        # Kept before it is used: a lost id would leave a member that never comes back.
+        # Written before it is used: a lost id would leave a member that never returns.
         identity = BrokerIdentityFile(broker.broker_cluster_name, broker.broker_name, wanted)
         write_identity(self._root, self._files, identity)
         self._set_id(wanted)
@@ -325,7 +328,7 @@ class ReplicaNode:
         if not self._id:
             await self._get_id()
         if not self._is_registered:
-            # Once: a registration ends the mastership of the process before.
+            # Only once: a registration ends the mastership of the previous process.
             await self._client.register(self._id, self._address)
             self._is_registered = True
             await self._send_heartbeat()
@@ -356,7 +359,7 @@ class ReplicaNode:
         if info is not None:
             self.observe(info)
 
-    # -- the controller's word ---------------------------------------------------------------
+    # -- answers of the controller -----------------------------------------------------------
 
     def check(self) -> None:
         """Ask the controller for the master soon (1008)."""
@@ -364,7 +367,7 @@ class ReplicaNode:
         self._changed.set()
 
     def observe(self, info: GroupInfo) -> None:
-        """Take the state of the group from an answer or a notification (1008)."""
+        """Apply the state of the group from an answer of the controller."""
         known = self._info
         if (info.master.epoch, info.set_epoch) >= (known.master.epoch, known.set_epoch):
             self._info = info
@@ -450,7 +453,7 @@ class ReplicaNode:
                 _log.info("another master followed", epoch=due.master.epoch)
                 continue
             if due.role is NodeRole.MASTER and self.broker is not None:
-                # A master that hands over waits for that; one that is lost refuses connections.
+                # A master that hands over waits for this fetch; a lost one refuses connections.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LAST_TABLES_S):
                         await self.broker.follow_last()
@@ -470,7 +473,7 @@ class ReplicaNode:
                 due.role is NodeRole.MASTER
                 and not self._settings.failover.all_ack_in_sync_state_set
             ):
-                # Its answer has the lease, without which nothing is acknowledged.
+                # The answer has the lease, without which nothing is acknowledged.
                 await self._send_heartbeat()
             _log.info(
                 "role taken",
@@ -503,7 +506,7 @@ class ReplicaNode:
             if mastership is not None:
                 self._elected.set()
 
-        # A broker that has started must be stopped.
+        # To the end also when cancelled: a broker that has started must be stopped.
         await _run_to_end(start())
 
     def _membership(self, due: Assignment, mastership: Mastership | None) -> Membership:
@@ -569,7 +572,7 @@ class ReplicaNode:
         self._mastership = None
         if broker is not None:
             self._last_end = broker.parts.store.max_phy_offset
-            # Before its connections are closed.
+            # Read before the connections close, which removes the members.
             self._members = broker.parts.consumers.members()
             await _run_to_end(broker.stop())
 
@@ -581,7 +584,7 @@ class ReplicaNode:
     async def _cut(self, end: int) -> None:
         await self._stop_broker()
         self._state.released()
-        # The list first: a longer log than its list is cut again, or found by the samples.
+        # The log first: after a crash in between, `equal_end` skips entries beyond the log's end.
         await asyncio.get_running_loop().run_in_executor(
             None, cut_log, self._settings.store, self._files, end
         )

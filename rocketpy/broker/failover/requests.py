@@ -1,4 +1,4 @@
-"""Requests about fail-over that a replica answers: 1007, 1008 of the controller, a part of 28.
+"""Processors of a replica for fail-over: 1007, 1008 (from the controller), and fields of 28.
 
 Source: AdminBrokerProcessor.getBrokerEpochCache, notifyBrokerRoleChanged (5.4.0)
 """
@@ -55,19 +55,19 @@ def add_node_requests(table: RequestTable, node: Node) -> None:
     async def role_changed(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = NotifyBrokerRoleChangedRequestHeader.from_ext(request.ext_fields)
         if not header.rocketpy_hand_over:
-            # A hint alone: anyone can send this request, so that the controller is asked.
+            # Only a hint, because any client can send it: the node asks the controller.
             node.check()
         elif not await node.hand_over_if_asked():
             return make_response(request, ResponseCode.SYSTEM_ERROR, "no hand-over here")
         return make_response(request)
 
-    # Without a controller it is refused.
+    # Replaces the refusal of brokers without a controller.
     table.replace([RequestCode.GET_BROKER_EPOCH_CACHE], lambda _refusing: epoch_cache)
     table.add("adminBroker", {RequestCode.NOTIFY_BROKER_ROLE_CHANGED: role_changed})
 
 
 def runtime_info(config: FailoverConfig, min_in_sync: int, lease_ms: int | None) -> dict[str, str]:
-    """Return what a replica adds to the runtime information (28) for tools.
+    """Return the fields that a replica adds to the runtime information (28).
 
     Args:
         config: settings of fail-over.

@@ -1,6 +1,6 @@
-"""Call that many requests ask for at once: one for all of them, and not too often.
+"""Call that concurrent requests share, with a least time between two runs.
 
-Anyone can send a replica the notification 1008, after which it asks its controller.
+Any client can send a replica the notification 1008, after which it asks its controller.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ class SharedCall(Generic[_T]):
         self._task: asyncio.Task[_T] | None = None
 
     async def __call__(self) -> _T:
-        """Return the result of a call that has not started before this one was asked for."""
+        """Return the result of a run that starts no earlier than this call."""
         task = self._task
         if task is None:
             task = self._task = asyncio.ensure_future(self._run())
             # All callers may have been cancelled when it fails.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        # Not cancelled with one of its callers.
+        # Shielded: a cancelled caller must not end the run of the others.
         return await asyncio.shield(task)
 
     async def _run(self) -> _T:
@@ -44,7 +44,7 @@ class SharedCall(Generic[_T]):
             if wait_ms > 0:
                 await asyncio.sleep(wait_ms / 1_000)
         finally:
-            # A later caller needs a later answer.
+            # Before the run starts: callers from here on need a newer result.
             self._task = None
         self._again_ms = self._clock.monotonic_ms() + self._pause_ms
         return await self._call()

@@ -1,8 +1,8 @@
 """Sync-state set at its master: which replicas are waited for, and when it changes. No I/O.
 
 The controller stores the set, and elects its members only. The master waits for all members of the
-stored set and of the one that it has asked for: it never acknowledges what a replica that may be
-elected lacks.
+stored set and of the one that it has asked for: it never acknowledges a message that a replica
+lacks that may be elected.
 
 Source: ReplicasManager.checkSyncStateSetAndDoReport, AutoSwitchHAService (5.4.0).
 """
@@ -72,7 +72,7 @@ class SyncStateSet:
 
     @property
     def needed(self) -> frozenset[int]:
-        """Replicas that must have what is acknowledged, without the master itself."""
+        """Replicas that must have a message before it is acknowledged, without the master."""
         return (self._stored | self._asked) - {self._own_id}
 
     @property
@@ -96,7 +96,7 @@ class SyncStateSet:
         for number, replica_end in replicas.items():
             known = self._members.setdefault(number, _Member(0, now_ms))
             known.seen_ms = now_ms
-            # Level with the end of the last call: the present one moves while reports travel.
+            # The end of the last call counts as well: the log grows while reports are on their way.
             if replica_end >= end:
                 known.level_ms = now_ms
             elif replica_end >= self._end:
@@ -136,7 +136,7 @@ class SyncStateSet:
         return self._asked
 
     def set_stored(self, members: Iterable[int], set_epoch: int, now_ms: int) -> None:
-        """Take the set that the controller has stored; older ones are ignored.
+        """Apply the set that the controller has stored; older ones are ignored.
 
         Args:
             members: the set.

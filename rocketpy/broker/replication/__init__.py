@@ -1,1 +1,1 @@
-"""Replication: the HA port of a master, the connection of a slave, and what they agree on."""
+"""Replication: the HA port of a master, the connection of a slave, and their protocols."""

@@ -1,7 +1,7 @@
-"""Progress of a master's replicas: what enough of them have, and what consumers may see. No I/O.
+"""Progress of a master's replicas: the confirmed and the visible part of the log. No I/O.
 
 `confirmed` is the end of the log that the needed number of copies have, the master's included. It
-never decreases: a replica that confirmed a part and is gone has it nevertheless.
+never decreases: a replica that confirmed a part still has it after its connection has ended.
 
 Without enough replicas a message is released `slaveTimeout` after it was appended. Nothing is kept
 for each message: `released` follows samples of the end of the log.
@@ -45,7 +45,7 @@ class ReplicaProgress:
         confirmed: end of the part that it confirms.
         state: whether it writes.
         reported_ms: monotonic time of its last report.
-        counts: whether it is a copy at all. A replica that has not proven its broker id is none
+        counts: whether it counts as a copy. A replica that has not proven its broker id does not
             before the controller has listed that id.
     """
 
@@ -62,7 +62,7 @@ class Acknowledgements:
 
     Args:
         config: how many copies are needed.
-        waits: whether sends wait for replicas at all (SYNC_MASTER).
+        waits: whether sends wait for replicas (SYNC_MASTER).
         refuses_early: whether a send is refused when fewer copies than needed are in sync, as
             Apache does with `enableSlaveActingMaster`; otherwise only below `minInSyncReplicas`.
         membership: of a group with a controller: it names the replicas that are waited for.
@@ -143,10 +143,10 @@ class Acknowledgements:
         self._update()
 
     def membership_changed(self) -> None:
-        """Apply what the membership says now."""
+        """Apply the present state of the membership."""
         self._update()
 
-    # -- what follows from them --------------------------------------------------------------
+    # -- derived state -----------------------------------------------------------------------
 
     @property
     def sample_ms(self) -> int:

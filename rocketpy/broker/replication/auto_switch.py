@@ -57,7 +57,7 @@ class AutoSwitchMaster:
         """Add the first bytes, and return the slave's hello once it is complete.
 
         Raises:
-            BadFrameError: no slave begins with this, or it was not named an offset yet.
+            BadFrameError: the bytes are not a hello, or report an offset before the answer.
         """
         self._opening += data
         if len(self._opening) < SLAVE_HELLO_BYTES:
@@ -77,7 +77,7 @@ class AutoSwitchMaster:
         """Add bytes after the hello, and return the reported offsets.
 
         Raises:
-            BadFrameError: something else than a report.
+            BadFrameError: the bytes are not a report.
         """
         return self._reports.feed(data)
 
@@ -123,7 +123,7 @@ class AutoSwitchSlave:
         """Add received bytes, and return whether the master's answer is complete; see `result`.
 
         Raises:
-            BadFrameError: no master answers with this.
+            BadFrameError: the bytes are not an answer of a master.
         """
         hello = self._reader.feed(data)
         if hello is None:
@@ -145,7 +145,7 @@ class AutoSwitchSlave:
         # Also a log that was written without a controller: there is no other proof of its origin.
         if set(own).isdisjoint(hello.epochs):
             return _refused("no epoch of this log is in the epoch list of the master", begin)
-        # The controller's word as well: Apache's list lacks epochs that have stored nothing.
+        # The controller's epoch counts as well: Apache's list lacks epochs without messages.
         newest = max(hello.epochs[-1].number, self._master_epoch)
         if own[-1].number > newest:
             return _refused(
@@ -176,7 +176,7 @@ class AutoSwitchSlave:
         its hello counts, not the names of the parts.
 
         Raises:
-            BadFrameError: the master is not of an epoch that could be.
+            BadFrameError: the epoch does not follow the known ones.
         """
         epoch, last = part.epoch, self._epochs[-1]
         if epoch == last or epoch in self._epochs:

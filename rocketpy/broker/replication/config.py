@@ -71,7 +71,7 @@ class ReplicationConfig:
         """Check combinations.
 
         Raises:
-            ConfigError: an address is none; the key is named.
+            ConfigError: an address is malformed; the key is named.
         """
         _ = self.allowed_networks
         host, _, port = self.ha_master_address.rpartition(":")
@@ -179,10 +179,10 @@ def role_of(config: BrokerConfig, store: MessageStoreConfig) -> BrokerRole:
     """
     role = BrokerRole(store.broker_role)
     if role.is_slave and config.broker_id == MASTER_ID:
-        raise ConfigError("must be 1 or more, for brokerRole is SLAVE", key="brokerId")
+        raise ConfigError("must be 1 or more, because brokerRole is SLAVE", key="brokerId")
     if not role.is_slave and config.broker_id != MASTER_ID:
         reason = (
-            f"must be 0, for brokerRole is {role.value}; "
+            f"must be 0, because brokerRole is {role.value}; "
             "a broker that copies a master has brokerRole=SLAVE"
         )
         raise ConfigError(reason, key="brokerId")

@@ -1,4 +1,4 @@
-"""Builds the replication of a broker: the HA port of a master, or the connection of a slave."""
+"""Composition of a broker's replication: the HA port of a master, or the connection of a slave."""
 
 import secrets
 from collections.abc import Callable
@@ -35,7 +35,7 @@ logger: Any = structlog.get_logger(__name__)
 
 _ASK_MS: Final = 3_000
 _MOST_EARLY_MS: Final = 300
-"""Room for the check of deadlines every 100 ms, and for the way of the response."""
+"""Margin for the check of deadlines every 100 ms, and for the transfer of the response."""
 _SLAVE: Final = "SLAVE"
 _SYNC_MASTER: Final = "SYNC_MASTER"
 
@@ -135,7 +135,7 @@ class Replication:
     """
 
     def __init__(self, needs: ReplicationNeeds) -> None:
-        """Prepare; nothing listens or connects before `start`.
+        """Build the parts; nothing listens or connects before `start`.
 
         Raises:
             ConfigError: the secret or the certificates cannot be read.
@@ -274,7 +274,7 @@ class Replication:
             self.client.master_changed()
 
     def master_elected(self) -> None:
-        """Leave the master before for one that was elected; on the loop of the broker."""
+        """Leave the previous master for an elected one; on the loop of the broker."""
         if self.client is not None:
             self.client.master_elected()
 

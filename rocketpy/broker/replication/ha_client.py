@@ -59,7 +59,7 @@ class HaClient:
         config: settings.
         identity: this broker, as the handshake names it.
         copy: the log that is written.
-        network: how it connects.
+        network: for connecting.
         tls: returns the context for the HA port; None without `haTlsEnable`.
         master: returns the master's addresses.
         ask_protocol: asks the ordinary port of a master for `pairProtocol`; 0 if it has none.
@@ -72,7 +72,7 @@ class HaClient:
         link: current connection; None without one.
     """
 
-    def __init__(  # noqa: PLR0913 - everything from outside comes in here
+    def __init__(  # noqa: PLR0913 - all dependencies are injected here
         self,
         config: ReplicationConfig,
         *,
@@ -132,14 +132,14 @@ class HaClient:
             self.link.abort("the master has another address")
 
     def master_elected(self) -> None:
-        """Leave the master before for one that was elected, perhaps at the same address."""
+        """Leave the previous master for an elected one, perhaps at the same address."""
         self._elections += 1
         self.state.master_elected()
         self._changed.set()
         if self.link is not None:
             self.link.abort(_REPLACED)
 
-    # -- the life of a slave -----------------------------------------------------------------
+    # -- connection attempts -----------------------------------------------------------------
 
     async def _follow(self) -> None:
         while True:
@@ -148,7 +148,7 @@ class HaClient:
             except (OSError, TimeoutError, RocketPyError) as error:
                 self._lost(str(error) or type(error).__name__)
             except Exception as error:
-                # The slave must not cease to follow its master because of one fault.
+                # Continues: one fault must not end the replication.
                 logger.exception("replication failed")
                 self._lost(repr(error))
             await self._pause()
@@ -238,7 +238,7 @@ class HaClient:
             return
 
     def _on(self, event: Event, reason: str = "") -> None:
-        """Process an event, and log it when it is news."""
+        """Process an event, and log it when it changes the state or the reason."""
         state = self.state.on(event, reason)
         if not self.state.is_new:
             return

@@ -1,4 +1,4 @@
-"""HA port of a master: accepts slaves, sends them the log, and publishes what they confirm.
+"""HA port of a master: accepts slaves, sends them the log, and publishes their confirmations.
 
 Everything runs on the loop that calls `start`, except `wake`.
 
@@ -39,7 +39,7 @@ _WOKEN_POLL_MS: Final = 50
 """The same where senders wait, which wakes the port; it sends the messages of the others."""
 _IDLE_MS: Final = 100
 _SEND_REST_MS: Final = 3_000
-"""How long a stop waits for slaves; short enough for a supervisor that kills after 10 s."""
+"""Longest wait of a stop for slaves; short enough for a supervisor that kills after 10 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class HaServer(Acceptor[ReplicaConnection]):
         identity: this broker, as the handshake names it.
         log: the log that is sent.
         replicas: offsets of the store.
-        acknowledgements: replicas and what they have.
+        acknowledgements: progress of the replicas.
         clock: time.
         timer: measures work; seconds with the resolution of microseconds.
         new_nonce: returns 32 fresh random bytes.
@@ -119,7 +119,7 @@ class HaServer(Acceptor[ReplicaConnection]):
         self._tick_timer: asyncio.TimerHandle | None = None
         self._thread_id = 0
         self._is_woken = False
-        # None: the store may wait for replicas since its start.
+        # None, because the store may wait for replicas since its start.
         self._is_required: bool | None = None
         self._is_stalled = False
         self._advanced_ms = 0
@@ -129,13 +129,13 @@ class HaServer(Acceptor[ReplicaConnection]):
         """Connections of served slaves."""
         return [each for each in self.connections if each.is_streaming]
 
-    # -- life --------------------------------------------------------------------------------
+    # -- start and stop ----------------------------------------------------------------------
 
     async def start(self, network: Network, endpoint: ListenEndpoint | None) -> None:
-        """Begin to wait for replicas, and listen.
+        """Start to wait for replicas, and listen.
 
         Args:
-            network: where it listens.
+            network: for listening.
             endpoint: the HA port; None for a master without slaves, which does not listen.
 
         Raises:
@@ -183,7 +183,7 @@ class HaServer(Acceptor[ReplicaConnection]):
     # -- Acceptor ----------------------------------------------------------------------------
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Live on this loop from now on."""
+        """Store the running loop, on which all calls happen from now on."""
         self.loop = loop
         self._thread_id = threading.get_ident()
 
@@ -312,11 +312,11 @@ class HaServer(Acceptor[ReplicaConnection]):
             logger.debug("loop closed, settings not applied")
 
     def reported(self) -> None:
-        """Publish what a report has changed."""
+        """Publish the changes of a report."""
         self._publish()
 
     def membership_changed(self) -> None:
-        """Apply what the membership of the group says now: needed replicas, lease, refusal."""
+        """Apply the present membership of the group: needed replicas, lease, refusal."""
         self.acknowledgements.advance(self.log.end_phy_offset, self.now_ms())
         self.acknowledgements.membership_changed()
         self._publish()
@@ -340,7 +340,7 @@ class HaServer(Acceptor[ReplicaConnection]):
     # -- progress ----------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Send soon what a sender waits for; on any thread, and cheap."""
+        """Schedule the transfer of messages that a sender waits for; on any thread, and cheap."""
         if self._is_woken:
             return
         self._is_woken = True
@@ -353,7 +353,7 @@ class HaServer(Acceptor[ReplicaConnection]):
                 logger.debug("loop closed, nothing is sent to slaves")
 
     def _send_all(self) -> None:
-        # First: a message that is stored from here on needs another call.
+        # Reset first: a message that is stored from here on needs another call.
         self._is_woken = False
         if self.acknowledgements.needs_lease:
             self.membership_changed()
@@ -372,7 +372,7 @@ class HaServer(Acceptor[ReplicaConnection]):
 
     def _tick(self) -> None:
         now_ms = self.now_ms()
-        # First: an error must not end the later ones.
+        # Scheduled first: an error in this call must not end the later ones.
         self._schedule_tick()
         if now_ms - self._advanced_ms >= min(_IDLE_MS, self.acknowledgements.sample_ms):
             self._advance(now_ms)
@@ -389,7 +389,7 @@ class HaServer(Acceptor[ReplicaConnection]):
         self._publish()
 
     def _publish(self) -> None:
-        """Pass what has changed to the store and the senders."""
+        """Pass changed offsets and refusals to the store and the senders."""
         acknowledgements, replicas = self.acknowledgements, self._replicas
         confirmed = acknowledgements.confirmed
         if confirmed == NO_BOUND:

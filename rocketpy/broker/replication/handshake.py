@@ -1,7 +1,7 @@
 """Handshake of the pair protocol, both sides. No I/O: bytes in, bytes out.
 
 Each side proves that it knows the secret, by a keyed hash over the other's random bytes, before it
-says anything about its log. The master then compares the logs; docs/replication.md has the rules.
+sends anything about its log. The master then compares the logs; docs/replication.md has the rules.
 The frames that follow have tags, with keys derived from the same bytes: otherwise a relay could
 forward the handshake, and then invent frames.
 """
@@ -73,7 +73,7 @@ class ComparedLog(Protocol):
 
     @property
     def tail_bytes(self) -> int:
-        """Size of a last sample that holds any record whole; 0 if the usual one does."""
+        """Size of a last sample that holds any complete record; 0 if the default size does."""
         ...
 
     def samples(
@@ -103,7 +103,7 @@ class PairIdentity:
         name: name of the broker.
         broker_id: 0 for the master.
         secret: shared secret; empty if TLS alone proves the peers.
-        reports_disk: whether reports name what is on disk (SYNC_FLUSH).
+        reports_disk: whether reports name the end of the log on disk (SYNC_FLUSH).
     """
 
     cluster: str
@@ -140,7 +140,7 @@ class Refused:
     Attributes:
         refusal: as it was sent.
         hello: of the slave; None before it was received.
-        is_proven: whether the peer has proven itself: only then its text is to be believed.
+        is_proven: whether the peer has proven itself: its texts are trusted only then.
     """
 
     refusal: Refuse
@@ -260,7 +260,7 @@ class MasterHandshake:
         if refused is not None:
             self.result = Refused(refused, hello)
             return refused
-        # An empty log gets the whole log, from the oldest byte on.
+        # An empty log receives the complete log, from the oldest byte on.
         start = hello.end if hello.end > hello.min else self._log.min_phy_offset
         self.result = Accepted(hello, start)
         return Accept(start=start)
@@ -308,7 +308,7 @@ class MasterHandshake:
         return None
 
     def _not_compared_from(self, samples: list[Sample], end: int) -> int | None:
-        """Return the offset from which equal samples prove nothing; None if they reach the end.
+        """Return the offset from which nothing was compared; None if the samples reach the end.
 
         Two logs differ up to their end, so the last sample must end there. It is checked after
         the comparison, which ignores samples outside the log: retention may delete meanwhile.
@@ -428,7 +428,7 @@ class SlaveHandshake:
         self.result = self._compare_epochs(challenge)
         if self.result is not None:
             return b""
-        # One read may bring ACCEPT together with much of the log.
+        # One read may contain ACCEPT and much of the log.
         self._reader.expect_frames()
         start = max(self._hello.min, challenge.min)
         last_bytes = min(max(challenge.tail, self._log.tail_bytes), MAX_TAIL_BYTES)
@@ -453,7 +453,7 @@ class SlaveHandshake:
             return None
         epochs = epochs_of(challenge)
         if own[-1].number > epochs[-1].number:
-            # The controller has lost elections: nothing may be cut on its word.
+            # The controller has lost elections: its state must not lead to a cut.
             text = (
                 f"this log has epoch {own[-1].number}, the master only {epochs[-1].number}: the "
                 "state of the controller is older than the logs"

@@ -41,7 +41,7 @@ class LinkEnd(NamedTuple):
     """End of a connection.
 
     Attributes:
-        reason: for people.
+        reason: text for operators.
         refusal: of the master, or of this slave; None if the connection was lost.
     """
 
@@ -59,7 +59,7 @@ class _Part(Protocol):
 
     @property
     def data(self) -> bytes | memoryview:
-        """Bytes of the log; none: a heartbeat."""
+        """Bytes of the log; empty for a heartbeat."""
         ...
 
 
@@ -84,10 +84,10 @@ class MasterLink(asyncio.Protocol):
         protocol: as given.
         read_ms: wall time of the last bytes from the master; 0: none.
         written_ms: wall time of the last report; 0: none.
-        confirmed: end of the log that enough replicas have, as the master said last.
+        confirmed: end of the log that enough replicas have, by the last frame of the master.
     """
 
-    def __init__(  # noqa: PLR0913 - everything from outside comes in here
+    def __init__(  # noqa: PLR0913 - all dependencies are injected here
         self,
         ha_address: str,
         *,
@@ -177,7 +177,7 @@ class MasterLink(asyncio.Protocol):
                 self._receive(data)
             else:
                 self._shake(data)
-        # A fault of the peer or the store must not leave the connection half alive.
+        # A fault of the peer or the store must not leave a connection without reports.
         except (RocketPyError, OSError) as error:
             self._end(LinkEnd(str(error)))
 
@@ -205,7 +205,7 @@ class MasterLink(asyncio.Protocol):
     # -- handshake ---------------------------------------------------------------------------
 
     def _accepted(self, feed: Callable[[bytes], list[Any]]) -> None:
-        """Report where the log ends, and take what follows as the master's stream."""
+        """Report the end of the log, and read the following bytes as the master's stream."""
         self._feed = feed
         self._on_event(Event.ACCEPTED, "")
         self._is_streaming = True
@@ -290,7 +290,7 @@ class MasterLink(asyncio.Protocol):
         self._settle_reading()
 
     def _step(self, *, must_report: bool = False) -> None:
-        """Append some of what was received, and report it."""
+        """Append a part of the received bytes, and report the progress."""
         can_write = self._copy.step()
         if not can_write:
             self._stall()
@@ -304,7 +304,7 @@ class MasterLink(asyncio.Protocol):
         if not can_write:
             self._step_timer = self._loop.call_later(_RETRY_S, self._step_again)
         elif self._copy.queued_bytes:
-            # Not now: the loop also serves the clients of this broker.
+            # In a later iteration: the loop also serves the clients of this broker.
             self._step_timer = self._loop.call_soon(self._step_again)
 
     def _step_again(self) -> None:
@@ -324,7 +324,7 @@ class MasterLink(asyncio.Protocol):
             self._on_event(Event.WRITE_FAILED, self._copy.reason)
 
     def _settle_reading(self) -> None:
-        """Read no more than the store takes."""
+        """Pause reading while the store is behind."""
         transport = self._transport
         should_pause = self._copy.queued_bytes > _QUEUED_BYTES
         if transport is None or transport.is_closing() or should_pause == self._is_paused:
@@ -364,7 +364,7 @@ class MasterLink(asyncio.Protocol):
             return
         is_first = self._last is None
         if is_first and self._auto_switch is not None and report.confirmed < report.received:
-            # It says where the master begins, and counts as a confirmation, too.
+            # The report sets the start of the transfer, and counts as a confirmation, too.
             return
         self._last = report
         self._wrote_at_ms, self.written_ms = self._clock.monotonic_ms(), self._clock.time_ms()

@@ -95,7 +95,7 @@ class SlaveTables:
         follow_timer: takes the checkpoint of the timer.
         found: topics of the log that the topic table lacks.
         drop_topic: deletes the data of a topic, but messages from a physical offset on.
-        max_offset: returns the end of a queue by topic and queue id.
+        max_offset: returns the end of a queue, by topic and queue id.
         max_phy_offset: returns the end of this log.
         flushed_phy_offset: returns the end of this log on disk.
     """
@@ -138,7 +138,7 @@ class MetadataSync:
         tables: what follows the master.
         commits: offsets that were committed here, which go to the master.
         clock: time.
-        lost: called when the master ceases to answer, for its address may have changed.
+        lost: called when the master ceases to answer: its address may have changed.
         is_electable: whether a controller may elect this slave at any time.
     """
 
@@ -199,7 +199,7 @@ class MetadataSync:
             began_ms = self._clock.monotonic_ms()
             await self.follow_once()
             took_ms = self._clock.monotonic_ms() - began_ms
-            # Large tables take long to read: no more than half of the time.
+            # Large tables take long to read: a round uses at most half of the time.
             await self._pause(max(INTERVAL_MS, min(took_ms, _LONGEST_MS)))
 
     async def _pause(self, pause_ms: int) -> None:
@@ -221,7 +221,7 @@ class MetadataSync:
             await self.follow_names_once()
 
     def notice(self, topic: str) -> None:
-        """Note a new message of a topic, which may be unknown; on any thread, and cheap."""
+        """Note a new message of a topic, which may be unknown here; on any thread, and cheap."""
         if self._is_noticed or self._loop is None or not self._tables.found.is_new(topic):
             return
         self._is_noticed = True
@@ -261,12 +261,12 @@ class MetadataSync:
             self._take_done()
 
     async def _attempt(self, follow: Callable[[], Awaitable[None]]) -> bool:
-        # First: topics that are noticed from here on need another request.
+        # Reset first: topics that are noticed from here on need another request.
         self._noticed.clear()
         self._is_noticed = False
         is_followed = await self._try(follow)
         if not is_followed and self._tables.found.create():
-            # The master's table decides, also if it has not changed meanwhile.
+            # Fetched again in any case: the master's table replaces topics that were created here.
             self._topics_version = None
         return is_followed
 
@@ -377,10 +377,10 @@ class MetadataSync:
         # Asked each time: the file must not name an older process when this one is stopped.
         boot = await self._boot_time()
         if boot != self._commits.master_boot:
-            # A master that was killed has lost the commits of some seconds: these are no resets.
+            # A killed master has lost commits of some seconds: lower offsets are not resets.
             before = None
         elif before is None and boot:
-            # The first round: what was not committed here is what this process had before.
+            # The first round: this process continues from the offsets that it has loaded.
             before = offsets_of(offsets.to_json())
         offsets.follow(master, before, self._commits, self._tables.max_offset)
         self._commits.note_master(boot)
@@ -389,7 +389,7 @@ class MetadataSync:
             await self._handback.send(self._call, master)
 
     async def _follow_commits(self) -> None:
-        """Take what clients have committed at the master since the last request.
+        """Apply offsets that clients have committed at the master since the last request.
 
         Offsets only move forward here: resets and deletions wait for the next round.
         """
@@ -399,7 +399,7 @@ class MetadataSync:
         new = {key: each for key, each in found.items() if not _is_own_group(key[1])}
         self._tables.offsets.follow(new, None, self._commits)
         for key, queues in new.items():
-            # Otherwise a reset to an offset between the two would be none to the next round.
+            # Otherwise the next round would not notice a reset to an offset between the two.
             self._before[key] = {**self._before.get(key, {}), **queues}
 
     async def _fetch_offsets(self, since: str | None = None) -> tuple[GroupOffsets, str | None]:
@@ -410,7 +410,7 @@ class MetadataSync:
         return offsets_of(as_table(fastjson.loads(response.body))), mark
 
     async def _boot_time(self) -> str:
-        """Return when the master started; empty when it does not answer that."""
+        """Return when the master started; empty without an answer."""
         try:
             response = await self._ask(RequestCode.GET_BROKER_RUNTIME_INFO)
         except BrokerError:
@@ -427,7 +427,7 @@ class MetadataSync:
         except (StoreError, OSError) as error:
             _log.warning("message request modes not written", error=str(error))
 
-    # -- what the master has done ----------------------------------------------------------
+    # -- progress of the master ------------------------------------------------------------
 
     async def _follow_done(self) -> None:
         self._take_done()
@@ -493,12 +493,12 @@ class MetadataSync:
 
 
 class _Page(NamedTuple):
-    """A part of a table, or the whole one.
+    """Page of a table, or the complete table.
 
     Attributes:
         entries: entries by name.
         version: of the table.
-        total: number of entries of the table; 0: this is all (brokers before 5.1).
+        total: number of entries of the table; 0: the page is complete (brokers before 5.1).
         forbidden: `forbiddenTable` of groups.
     """
 

@@ -1,7 +1,7 @@
 """Offsets that clients commit at a slave, sent back to the master: config/slaveCommits.json.
 
 While the master is away, clients commit at a slave. Those commits would be lost with the master's
-return, for it still has the offsets from before: its consumers would get the messages between again
+return, because it has the older offsets: its consumers would receive messages again
 (apache/rocketmq 1094). A slave therefore keeps the offsets that were committed here, across its own
 restarts, and sends each one to the master that is larger than the master's (15
 UPDATE_CONSUMER_OFFSET).
@@ -38,7 +38,7 @@ GroupOffsets: TypeAlias = Mapping[tuple[str, str], Mapping[int, int]]
 
 _NONE: Final[Mapping[int, int]] = {}
 _MOST_IN_ROUND: Final = 1_000
-"""Bound of one round, so that the tables of the next round are not late."""
+"""Limit of one round, so that the tables of the next round are not late."""
 
 
 class SlaveCommits:
@@ -119,7 +119,7 @@ class SlaveCommits:
         return self._master_boot
 
     def note_master(self, boot: str) -> None:
-        """Keep the boot time of the master whose offsets are followed."""
+        """Store the boot time of the master whose offsets are followed."""
         with self._lock:
             if boot != self._master_boot:
                 self._master_boot = boot
@@ -131,13 +131,13 @@ class SlaveCommits:
         return self._tables_end
 
     def note_tables(self, phy_end: int | None) -> None:
-        """Keep where the master's log ended when its topic table was read; None: not known."""
+        """Store the end of the master's log when its topic table was read; None: not known."""
         with self._lock:
             if phy_end == self._tables_end:
                 return
             self._tables_end = phy_end
             self._dirty = True
-        # A topic that was deleted since an older end could come back after a kill.
+        # Written at once: with an older end, a deleted topic could return after a kill.
         self._wake()
 
     def note(self, key: tuple[str, str], queue_id: int, offset: int) -> None:
@@ -149,7 +149,7 @@ class SlaveCommits:
             offset: the committed offset.
         """
         if key[1].startswith(SYSTEM_GROUP_PREFIX):
-            return  # progress of the broker itself, which depends on what its own log contains
+            return  # progress of the broker itself, which belongs to its log
         with self._lock:
             self._table.put(key, queue_id, offset)
             self._dirty = True
@@ -179,7 +179,7 @@ class SlaveCommits:
                 self._dirty = self._table.pop(key, queue_id) is not None or self._dirty
 
     def ahead_of(self, master: GroupOffsets) -> list[tuple[tuple[str, str], int, int]]:
-        """Return topic and group, queue and offset of everything the master does not have.
+        """Return topic and group, queue and offset of the commits that the master lacks.
 
         Offsets that it has are dropped.
 
@@ -200,7 +200,7 @@ class SlaveCommits:
 
 
 def _nothing() -> None:
-    """Wake nothing: no service runs yet."""
+    """Do nothing: no service runs yet."""
 
 
 AskMaster: TypeAlias = Callable[[RemotingCommand], Awaitable[RemotingCommand]]
@@ -223,7 +223,7 @@ class OffsetHandback:
         self._commits = commits
 
     async def send(self, ask: AskMaster, master: GroupOffsets) -> int:
-        """Send what the master does not have; returns the number of sent offsets.
+        """Send the offsets that the master lacks; returns their number.
 
         A RocketPy master takes an offset only if it is larger than its own, even if a consumer has
         committed another one since it answered. Apache's takes it in any case.

@@ -1,12 +1,12 @@
 """Connection of one slave to a master's HA port: admission, the stream, and the slave's reports.
 
-A peer is one of these, in this order, and closes at the first thing that a correct peer would not
-send::
+A connection has these phases, in this order, and is closed at the first bytes that are not allowed
+in its phase::
 
     OPENING      its first eight bytes choose the protocol; Apache's two by address only
     HANDSHAKE    pair protocol: it proves itself, and the logs are compared; AutoSwitch protocol: it
                  compares the epoch lists, and reports where its log ends
-    STREAMING    it gets the log, and reports what it has
+    STREAMING    it receives the log, and reports its progress
 
 Source: DefaultHAConnection, AutoSwitchHAConnection (5.4.0).
 """
@@ -47,7 +47,7 @@ _PROBE_MS: Final = 1_000
 _HIGH_BYTES: Final = 1 << 20
 _LOW_BYTES: Final = 256 << 10
 _TURN_BYTES: Final = 1 << 20
-"""Bytes that one connection sends before the loop serves others."""
+"""Budget of one connection before the loop serves others, so that a catch-up blocks nothing."""
 _BACKGROUND_LAG_BYTES: Final = 4 << 20
 """Lag from which parts are read on another thread: they may come from the disk."""
 
@@ -104,7 +104,7 @@ class ReplicaOwner(Protocol):
         ...
 
     def reported(self) -> None:
-        """Publish what has changed by a report."""
+        """Publish the changes of a report."""
         ...
 
     def closed(self, connection: "ReplicaConnection") -> None:
@@ -160,7 +160,7 @@ class ReplicaConnection(AcceptedProtocol):
 
     @property
     def address(self) -> str:
-        """Address of the peer for people."""
+        """Address of the peer, for logs and operators."""
         peer = self._transport.get_extra_info("peername") if self.is_attached else None
         return f"{peer[0]}:{peer[1]}" if peer else self.ip
 
@@ -180,7 +180,7 @@ class ReplicaConnection(AcceptedProtocol):
         self.is_attached = True
 
     def data_received(self, data: bytes) -> None:
-        """Process received bytes; those that no correct peer sends close the connection."""
+        """Process received bytes; the connection is closed if they are not allowed."""
         if self.phase is Phase.CLOSED:
             return
         self._read_ms, self._probed_ms = self._owner.now_ms(), None
@@ -318,7 +318,7 @@ class ReplicaConnection(AcceptedProtocol):
         if refusal is not None:
             self._refuse(refusal, is_known=True)
             return
-        # A slave with an empty log gets the whole log; Apache's master sends the last file only.
+        # A slave with an empty log receives the complete log; Apache's master sends the last file.
         self._start(
             ("classic", self.ip),
             start=first or self._owner.log.min_phy_offset,
@@ -348,7 +348,7 @@ class ReplicaConnection(AcceptedProtocol):
             hello = peer.open(data)
             if hello is not None:
                 self.broker_id = hello.broker_id
-                # Apache's slave reports with its next heartbeat, and answers none.
+                # Apache's slave reports with its next heartbeat; it does not answer heartbeats.
                 config = self._owner.config
                 self._handshake_ms = config.ha_housekeeping_interval
                 self._probe_ms += config.ha_send_heartbeat_interval
@@ -466,7 +466,7 @@ class ReplicaConnection(AcceptedProtocol):
         self.send()
 
     def send(self) -> None:
-        """Send what the log has, as far as the slave, the pace and the loop's time allow."""
+        """Send parts of the log, as far as the slave, the pace and the loop's budget allow."""
         stream = self.stream
         if stream is None or self._is_paused or self._is_reading or self._timer is not None:
             return
@@ -501,7 +501,7 @@ class ReplicaConnection(AcceptedProtocol):
         part = self._owner.log.part(phy_offset, size_bytes)
         if not part:
             return None
-        # Copied once: the transport may hold it for long, and a view would keep the file mapped.
+        # Copied: the transport may hold the bytes for long, and a view would keep the file mapped.
         data = bytes(part)
         return self.stream.head(phy_offset, data), data
 
@@ -549,7 +549,7 @@ class ReplicaConnection(AcceptedProtocol):
         confirmed = self._owner.acknowledgements.confirmed_end
         return self._auto_switch.part_head(phy_offset, len(data), confirmed)
 
-    # -- time --------------------------------------------------------------------------------
+    # -- deadlines ---------------------------------------------------------------------------
 
     def probe(self, now_ms: int) -> None:
         """Ask for a report; the connection closes if none arrives within a second."""

@@ -1,4 +1,4 @@
-"""State machine of a slave: the master that it follows, and why it follows none. No I/O.
+"""State machine of a slave's replication. No I/O.
 
 Transitions:
 
@@ -17,8 +17,8 @@ Transitions:
     a refusal       RETRIED, after a pause                            CONNECTING
     any             MASTER_UNKNOWN                                    NO_MASTER
 
-A classic master refuses nothing; the slave itself may find that it must not follow it, which is
-REFUSED in CONNECTING. docs/replication.md says what a slave serves in each state.
+A classic master refuses nothing. REFUSED in CONNECTING means that the slave itself must not follow
+it. docs/replication.md says what a slave serves in each state.
 """
 
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """Event in the life of a slave."""
+    """Event of a slave's replication."""
 
     MASTER_KNOWN = auto()
     MASTER_UNKNOWN = auto()
@@ -110,7 +110,7 @@ class ReplicaState:
     Attributes:
         state: current state.
         reason: why the last connection ended, or was refused; empty while there is none.
-        is_new: whether the last event changed the state or the reason: then it is logged.
+        is_new: whether the last event changed the state or the reason; only such events are logged.
         first_pause_ms: first pause before another attempt to connect.
         first_pauses: number of pauses of this length before they double.
     """
@@ -134,7 +134,7 @@ class ReplicaState:
 
         Args:
             event: must be possible in the current state.
-            reason: explanation for people, of a refusal, a loss or a failed write.
+            reason: explanation of a refusal, a loss or a failed write, for operators.
         """
         before, old_reason = self.state, self.reason
         self.state = TRANSITIONS[before, event]
@@ -146,7 +146,7 @@ class ReplicaState:
             self.reason = reason
         self.is_new = (before, old_reason) != (self.state, self.reason)
         if self.state in REFUSED_STATES:
-            # Each retry passes through CONNECTING: the same refusal is not news again.
+            # Each retry passes through CONNECTING: the same refusal is logged once.
             self.is_new = self._refused_as != (self.state, self.reason)
             self._refused_as = self.state, self.reason
         return self.state
@@ -161,9 +161,9 @@ class ReplicaState:
         return pause_ms
 
     def data_arrived(self) -> None:
-        """Begin with short pauses again: the master serves this slave."""
+        """Use short pauses again: the master serves this slave."""
         self._pause_ms = 0
 
     def master_elected(self) -> None:
-        """Begin with short pauses again: another master is about to listen."""
+        """Use short pauses again: another master is about to listen."""
         self._pause_ms = self._pauses = 0

@@ -12,7 +12,7 @@ from rocketpy.proto.replication.pair_frames import MAX_TAIL_BYTES, DiskState, Re
 _USUAL_TAIL_BYTES: Final = 5 << 20
 _RECORD_EXTRA_BYTES: Final = 64 << 10
 STEP_BYTES: Final = 256 << 10
-"""Bytes that are appended before the loop serves others."""
+"""Budget of appended bytes before the loop serves others."""
 MOST_HIDDEN_BYTES: Final = 16 << 20
 """Bytes of a slave's log that consumers do not see yet, because too few replicas have them."""
 
@@ -174,7 +174,7 @@ class StoreLog:
 
     @property
     def tail_bytes(self) -> int:
-        """Size of a last sample that holds any record whole; 0 if the usual one does."""
+        """Size of a last sample that holds any complete record; 0 if the default size does."""
         wanted_bytes = self._max_message_bytes() + _RECORD_EXTRA_BYTES
         return 0 if wanted_bytes <= _USUAL_TAIL_BYTES else min(wanted_bytes, MAX_TAIL_BYTES)
 
@@ -196,7 +196,7 @@ class LogCopy(StoreLog):
         store: the store.
         file_bytes: length of a log file.
         max_message_bytes: returns `maxMessageSize`.
-        confirms_disk: whether only what is on disk is confirmed (SYNC_FLUSH).
+        confirms_disk: whether only bytes on disk are confirmed (SYNC_FLUSH).
 
     Attributes:
         disk_state: whether the store writes.
@@ -232,7 +232,7 @@ class LogCopy(StoreLog):
     def report(self) -> Report:
         """Progress, as the master is informed of it."""
         end, store = self.end_phy_offset, self._store
-        # Bytes in which no complete record was found are no copy of a message.
+        # An incomplete record is not a copy of a message.
         confirmed = store.flushed_phy_offset if self.confirms_disk else store.max_phy_offset
         state = self.disk_state
         if state is DiskState.WRITING and store.log_refusal is not None:
@@ -240,7 +240,7 @@ class LogCopy(StoreLog):
         return Report(end, min(end, confirmed), state)
 
     def adopt(self, identity: str) -> None:
-        """Take the identity of the master's log, if this one has another or none.
+        """Write the identity of the master's log, if this one has another or none.
 
         Raises:
             StoreError: no space.
@@ -250,7 +250,7 @@ class LogCopy(StoreLog):
             self._store.adopt_log_identity(identity)
 
     def begin(self) -> None:
-        """Drop what an earlier connection has received in part.
+        """Drop the incomplete record that an earlier connection has received.
 
         The samples of the handshake cover complete records. A part of a record would be continued
         without having been compared, perhaps with the rest of another record.
@@ -282,8 +282,8 @@ class LogCopy(StoreLog):
         """Append some of the queued parts.
 
         Returns:
-            Whether it could; otherwise `disk_state` and `reason` say why not, and the step is to be
-            repeated later.
+            Whether the store wrote; otherwise `disk_state` and `reason` say why not, and the caller
+            repeats the step later.
 
         Raises:
             LogGapError, StoreFormatError: the log is not what this slave expected.
@@ -305,7 +305,7 @@ class LogCopy(StoreLog):
         return True
 
     def _joined(self, most_bytes: int) -> bytes | memoryview:
-        """Return the first parts as one."""
+        """Return the first queued parts, joined."""
         parts = self._parts
         if len(parts) > 1 and len(parts[0]) + len(parts[1]) <= most_bytes:
             taken = [parts.popleft()]
@@ -321,7 +321,7 @@ class LogCopy(StoreLog):
         try:
             self._store.append_raw(start, data)
         except ResourceShortError:
-            # Perhaps for a queue, with the bytes in the log already.
+            # The log may have the bytes already, when the disk was full for a queue.
             self._is_undispatched = True
             raise
         finally:
@@ -337,10 +337,10 @@ class LogCopy(StoreLog):
         return False
 
     def show_to(self, confirmed: int) -> None:
-        """Let consumers read what enough replicas have, as the master says, and no more.
+        """Let consumers read only the part that enough replicas have, as the master reports.
 
-        Bytes wait for that in memory; without an end, if the master does not count any further. So
-        the oldest ones are shown beyond `MOST_HIDDEN_BYTES`.
+        Bytes wait for that in memory, without limit if the master reports no progress. So the
+        oldest ones become visible beyond `MOST_HIDDEN_BYTES`.
 
         Args:
             confirmed: end of that part; it may be ahead of this log.
@@ -352,16 +352,16 @@ class LogCopy(StoreLog):
         replicas.confirm(max(confirmed, self.end_phy_offset - MOST_HIDDEN_BYTES))
 
     def show_all(self) -> None:
-        """Let consumers read everything: the master does not say what enough replicas have."""
+        """Let consumers read everything: the master does not report the confirmed part."""
         self._hides = False
         self._store.replicas.wait_for_none()
 
     def check_soon(self) -> None:
-        """Let the next step find out whether the store writes, even if nothing was received."""
-        self._is_undispatched = True  # an append without bytes fails as others would
+        """Make the next step check whether the store writes, even if nothing was received."""
+        self._is_undispatched = True  # an append without bytes fails as any other one
 
     def check(self) -> bool:
-        """Notice a disk that failed while nothing was received; return whether the store writes."""
+        """Check the disk while nothing is received; return whether the store writes."""
         self.check_soon()
         return self.step()
 

@@ -1,8 +1,8 @@
-"""Pace of a transfer: how much of the log is sent to a slave next, and when. No I/O.
+"""Pace of a transfer to a slave: size and time of the next frame. No I/O.
 
-A slave that follows closely gets everything at once. A slave that catches up gets larger frames,
-but while clients send, its transfer may use a tenth of the loop's time only, or as much as it needs
-to be faster than the clients.
+A slave that follows closely receives everything at once. A slave that catches up receives larger
+frames, but while clients send, its transfer may use only a tenth of the loop's time, or as much as
+it needs to be faster than the clients.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ _CATCH_UP_FRAME_BYTES: Final = 1 << 20
 _SHARE: Final = 10
 """A transfer that took 1 ms pauses for 9 ms."""
 _LEAST_GAIN: Final = 1.25
-"""A catch-up is at least so many times as fast as the clients, or it would never end."""
+"""Least speed of a catch-up, as a multiple of the clients' rate: otherwise it would not end."""
 _ACTIVE_BYTES_PER_S: Final = 10_000.0
 _SMOOTHING: Final = 0.5
 
@@ -53,7 +53,7 @@ class TransferPace:
     Args:
         rate: rate of the clients' sends.
         batch_bytes: size of a frame (`haTransferBatchSize`).
-        max_frame_bytes: largest frame that the slave takes in a catch-up.
+        max_frame_bytes: largest frame that the slave accepts in a catch-up.
         limit_bytes_per_s: `maxHaTransferByteInSecond`; None for no limit.
     """
 
@@ -107,7 +107,7 @@ class TransferPace:
         self._sent_in_second += size_bytes
         if lag_bytes < _CATCH_UP_LAG_BYTES or not self._rate.is_active:
             return
-        # From the begin of this frame to that of the next one.
+        # From the start of this frame to that of the next one.
         slowest_s = size_bytes / (_LEAST_GAIN * self._rate.bytes_per_s)
         self._ready_s = now_s - used_s + min(used_s * _SHARE, slowest_s)
 

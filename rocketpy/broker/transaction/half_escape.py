@@ -1,9 +1,9 @@
-"""Undecided half messages of an acting master, which go to another broker group.
+"""Escape of undecided half messages from an acting master to another broker group.
 
 Nothing can end a transaction whose master is away, and an acting master stores nothing. Each round
 therefore sends the undecided halves to the other group as new transactions, which asks their
-producers. The progress of the check-back advances past them; the returning master takes it, and
-neither checks nor ends them.
+producers. The progress of the check-back advances past them; the returning master applies it,
+and neither checks nor ends them.
 
 The master's check-backs have stored halves again, and its progress at this slave may be older. So a
 round first reads the whole queue, and sends only the newest copy of each half.

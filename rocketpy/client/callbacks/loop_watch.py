@@ -1,9 +1,8 @@
-"""Watches for user code that blocks the event loop: coroutine handlers, and bodies of loops.
+"""Watch for user code that blocks the event loop: coroutine handlers, and bodies of loops.
 
-Such code computes, or calls something that waits, without `await`. Meanwhile the loop serves
-nothing: no other handler runs, and heartbeats and pulls are late. A timer that runs while the code
-does notices it by its own delay. It cannot tell the code from other work of the loop, or from a
-machine that stands still.
+Such code computes, or makes a blocking call, without `await`. Meanwhile no other handler runs, and
+heartbeats and pulls are late. A timer that is set while such code runs detects the block by its
+delay. It cannot distinguish the code from other work of the loop, or from a suspended machine.
 """
 
 import asyncio
@@ -18,10 +17,10 @@ from rocketpy.runtime.clock import Clock
 logger: logging.Logger = logging.getLogger(__name__)
 
 BLOCKED_MS: Final = 500
-"""Shortest delay that is reported."""
+"""Least delay that is reported."""
 INTERVAL_MS: Final = 100
 LINE_INTERVAL_MS: Final = 60_000
-"""Shortest time between two lines."""
+"""Least time between two log lines."""
 
 
 class LoopWatch(ABC):
@@ -91,12 +90,12 @@ class HandlerWatch(LoopWatch):
         self._handler = handler
 
     def begin(self) -> None:
-        """Note a call of the handler that begins."""
+        """Note the start of a call of the handler."""
         self._running += 1
         self.start()
 
     def end(self) -> None:
-        """Note a call that has ended."""
+        """Note the end of a call."""
         self._running -= 1
 
     def _is_needed(self) -> bool:
@@ -112,7 +111,7 @@ class HandlerWatch(LoopWatch):
 
 
 class Iteration(Protocol):
-    """Iterator over messages, as its watch sees it."""
+    """Interface of an iterator over messages, for its watch."""
 
     @property
     def has_busy_task(self) -> bool:
@@ -133,7 +132,7 @@ class IterationWatch(LoopWatch):
     def __init__(self, clock: Clock, group: str) -> None:
         super().__init__(clock)
         self._group = group
-        # Weak: the end of an iterator is that of its loop.
+        # Weak: an iterator ends with its loop, and must not be kept alive here.
         self._iterators: weakref.WeakSet[Iteration] = weakref.WeakSet()
 
     def add(self, iterator: Iteration) -> None:

@@ -98,7 +98,7 @@ class QueueLockKeeper:
         self._silent_until_ms: dict[str, int] = {}  # by address of a slave
 
     def holds(self, queue: MessageQueue) -> bool:
-        """Return whether this member surely has the queue's lock."""
+        """Return whether this member certainly has the queue's lock."""
         return self._is_alive(queue) and self._is_granted(queue)
 
     def follow_routes(self) -> bool:
@@ -264,7 +264,7 @@ class QueueLockKeeper:
     async def _lock_at(self, address: str, queues: set[MessageQueue]) -> set[MessageQueue]:
         # A broker refuses clients that it does not know, as after its restart.
         if not await self._instance.introduce_to(address):
-            raise NoRouteError(f"broker at {address} has not taken a heartbeat yet")
+            raise NoRouteError(f"broker at {address} has not accepted a heartbeat yet")
         client_id = self._instance.client_id
         return await self._instance.api.lock_queues(address, self._group, client_id, queues)
 

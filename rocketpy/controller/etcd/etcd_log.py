@@ -33,7 +33,7 @@ LEADER_TTL_S: Final = 5
 _NEVER: Final = "0"
 """Revision of a key that does not exist."""
 _OWN_SHARE: Final = 0.8
-"""Share of that time for which a leader believes in itself: clocks run at different rates."""
+"""Share of that time for which a leader acts as leader: clocks run at different rates."""
 
 
 class EtcdStateLog:
@@ -47,7 +47,7 @@ class EtcdStateLog:
         new_id: returns a random id of the state.
 
     Attributes:
-        leader: the leader at the last look; None if there was none.
+        leader: the leader at the last request; None if there was none.
         state_id: see `StateLog.state_id`.
     """
 
@@ -137,7 +137,7 @@ class EtcdStateLog:
         """
         sent_ms = self._clock.monotonic_ms()
         answer = await self._etcd.call("lease/keepalive", {"ID": self._lease})
-        # The lease goes on when the key was deleted by hand, and another controller leads then.
+        # The lease lasts when the key was deleted by hand, and another controller leads then.
         entry = await self._leader_entry()
         has_key = entry is not None and entry["create_revision"] == self._revision
         if not has_key or not int(answer.get("result", {}).get("TTL", 0)):
@@ -147,7 +147,7 @@ class EtcdStateLog:
         return self.is_leader
 
     async def resign(self) -> None:
-        """Give the leadership up; its end is certain although etcd may not answer."""
+        """Give the leadership up; this controller stops leading even if etcd does not answer."""
         lease, self._lease, self._revision = self._lease, "", ""
         self.leader = None
         if lease:

@@ -19,12 +19,12 @@ _PERIOD_S: Final = 1.0
 
 
 class Leadership:
-    """Keeps a controller the leader, or makes it the leader when there is none.
+    """Task that keeps a controller the leader, or makes it the leader when there is none.
 
     Args:
         log: the log, which knows the leader.
         gain: called when this controller has become the leader; a failure ends the leadership.
-        lose: called when it is no leader any more.
+        lose: called when it has lost the leadership.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Leadership:
             except RocketPyError as error:
                 _logger.warning("leadership uncertain", error=str(error), leads=self._leads)
             except Exception:
-                # A controller that stopped to campaign would be noticed when it is needed.
+                # Continues: that a controller had stopped its campaign would be noticed too late.
                 _logger.exception("leadership check failed")
             await asyncio.sleep(_PERIOD_S)
 

@@ -126,7 +126,7 @@ class ElectionProcessor:
         is_useful = designated in group.members and context.is_alive(name, designated or 0)
         if not (is_ours and is_useful and context.has_alive_master(group)):
             return asked
-        # The master asks by a heartbeat whether the request is ours.
+        # The master asks by a heartbeat whether the request comes from this controller.
         context.hand_overs.add(name)
         try:
             if not await context.notifier.ask_hand_over(group):

@@ -1,4 +1,4 @@
-"""Heartbeats of brokers (904), with an answer for those that can use it.
+"""Processor of heartbeats of brokers (904), with an answer for those of RocketPy.
 
 Source: ControllerRequestProcessor.handleBrokerHeartbeat (5.4.0); the answer is ours.
 """
@@ -122,6 +122,6 @@ def _heartbeat(
 
 
 def _members(text: str) -> frozenset[int]:
-    """Parse ids with semicolons in between; other texts name no replica that is alive."""
+    """Parse ids with semicolons in between; another text becomes -1, the id of no replica."""
     parts = text[:_MOST_MEMBERS_CHARS].split(";") if text else []
     return frozenset(int(each) if each.isdecimal() else -1 for each in parts)

@@ -90,7 +90,7 @@ class RegistrationProcessor:
         group = context.groups.get(name)
         if not verdict.is_accepted or group is None:
             return context.refuse(channel, request, verdict)
-        # Heartbeats of the process before do not speak for this one.
+        # Heartbeats of the previous process say nothing about this one.
         context.liveness.forget(ReplicaKey(name, header.broker_id))
         _logger.info(
             "replica registered", broker=name, id=header.broker_id, address=header.broker_address
@@ -111,7 +111,7 @@ class RegistrationProcessor:
         )
 
     async def clean(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """CLEAN_BROKER_DATA (1011): remove replicas that are gone for good."""
+        """CLEAN_BROKER_DATA (1011): remove replicas that will not return."""
         header = CleanControllerBrokerDataRequestHeader.from_ext(request.ext_fields)
         context, name = self._context, header.broker_name
         ids = _ids(header.broker_controller_ids_to_clean or "")
@@ -133,7 +133,7 @@ def _ids(text: str) -> list[int]:
     """Parse ids with semicolons in between.
 
     Raises:
-        HeaderFieldError: one is no number, or they are too many.
+        HeaderFieldError: a part is not a number, or there are too many.
     """
     parts = [part.strip() for part in text.split(";") if part.strip()]
     if len(parts) > _MAX_CLEANED:

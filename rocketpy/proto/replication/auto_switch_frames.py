@@ -9,7 +9,7 @@ log does not have, and reports its end; the log and reports follow. All integers
     master, part     | 2: i32 | n: i32 | offset: i64 | epoch: i32 | start: i64 | confirmed: i64 |
                        n bytes of the log |                            n = 0 is a heartbeat
 
-Nothing in it proves a peer or a byte: there is no secret, no name of the group, and no checksum.
+The protocol verifies neither peers nor bytes: it has no secret, no group name, and no checksum.
 
 Source: AutoSwitchHAConnection, AutoSwitchHAClient, HAConnectionState (5.4.0).
 """
@@ -25,7 +25,7 @@ SLAVE_HELLO_BYTES: Final = 16
 REPORT_BYTES: Final = 12
 PART_HEAD_BYTES: Final = 36
 MAX_PART_BYTES: Final = (4 << 20) - PART_HEAD_BYTES
-"""Limit of the log bytes of one frame: Apache's slave has a buffer of 4 MiB for the whole of it."""
+"""Limit of the log bytes of one frame: Apache's slave has a buffer of 4 MiB for a frame."""
 MAX_EPOCH_NUMBER: Final = (1 << 31) - 1
 """Largest number of an epoch on the wire."""
 
@@ -97,7 +97,7 @@ def decode_slave_hello(data: bytes) -> SlaveHello:
     """Parse the first frame of a slave, of `SLAVE_HELLO_BYTES`.
 
     Raises:
-        BadFrameError: no slave begins with this.
+        BadFrameError: the bytes are not the hello of a slave.
     """
     state, last_file, learner, broker_id = _SLAVE_HELLO.unpack(data)
     if state != _HANDSHAKE or not _FLAGS.issuperset((last_file, learner)) or broker_id <= 0:
@@ -122,12 +122,12 @@ def encode_report(phy_offset: int) -> bytes:
 
 
 def encode_part_head(phy_offset: int, size_bytes: int, epoch: Epoch, confirmed: int) -> bytes:
-    """Return the bytes before a part of the log; a heartbeat has no more than these."""
+    """Return the head of a part of the log; a heartbeat consists of the head."""
     return _PART_HEAD.pack(_TRANSFER, size_bytes, phy_offset, *epoch, confirmed)
 
 
 class MasterHelloReader:
-    """Decoder of a master's answer; holds at most one answer beyond what one read brings."""
+    """Decoder of a master's answer; holds at most one answer and the bytes of one read."""
 
     __slots__ = ("_pending",)
 
@@ -138,7 +138,7 @@ class MasterHelloReader:
         """Add received bytes, and return the answer once it is complete.
 
         Raises:
-            BadFrameError: no master answers with this.
+            BadFrameError: the bytes are not the answer of a master.
         """
         self._pending += data
         if len(self._pending) < _MASTER_HEAD.size:
@@ -177,7 +177,7 @@ class ReportReader:
         """Add received bytes, and return the offsets of complete reports.
 
         Raises:
-            BadFrameError: something else than a report.
+            BadFrameError: the bytes are not a report.
         """
         data = self._pending + data
         complete_bytes = len(data) - len(data) % REPORT_BYTES

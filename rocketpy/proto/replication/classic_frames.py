@@ -41,7 +41,7 @@ def encode_report(phy_offset: int) -> bytes:
 
 
 def encode_transfer_head(phy_offset: int, size_bytes: int) -> bytes:
-    """Return the bytes before a part of the log; a heartbeat has no more than these."""
+    """Return the head of a part of the log; a heartbeat consists of the head."""
     return _HEAD.pack(phy_offset, size_bytes)
 
 

@@ -1,4 +1,4 @@
-"""Epoch list of a log: which master began where, and up to where two logs agree. No I/O.
+"""Epoch list of a log: start offset of each master, and the common part of two logs. No I/O.
 
 The text form is that of Apache's file `epochFileCheckpoint`::
 
@@ -6,7 +6,7 @@ The text form is that of Apache's file `epochFileCheckpoint`::
     CRC-32 of the entries & 0x7fffffff; 0: not checked
     epoch-start, a line for each entry
 
-An epoch that stored nothing is replaced by the next one, because both begin at the same offset.
+An epoch without messages is replaced by the next one, because both begin at the same offset.
 
 Source: EpochFileCache, EpochEntry (5.4.0).
 """
@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeAlias
 from rocketpy.errors import StoreFormatError
 
 MAX_EPOCHS: Final = 1_000
-"""Entries that are kept and sent; the oldest ones are dropped beyond it."""
+"""Limit of entries that are kept and sent; older ones are dropped."""
 
 _CRC_MASK: Final = 0x7FFF_FFFF
 _MAX_NUMBER: Final = (1 << 63) - 1
@@ -67,10 +67,10 @@ def decode_epochs(text: bytes) -> Epochs:
 
 
 def _number(text: bytes) -> int:
-    """Parse digits alone; `int` takes signs, blanks and underscores as well.
+    """Parse digits only; `int` accepts signs, blanks and underscores as well.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the text has other characters.
     """
     if not text.isdigit():
         raise ValueError(f"{text[:20]!r} is not a number")
@@ -114,11 +114,11 @@ def with_epoch(epochs: Epochs, number: int, start: int) -> Epochs:
 
 
 def equal_end(own: Epochs, own_end: int, other: Epochs, other_end: int) -> int | None:
-    """Return the end of the part that two logs have in common; None if the lists do not tell.
+    """Return the end of the part that two logs have in common; None if the lists do not show it.
 
-    Two logs agree as long as the same masters wrote them. From the newest entry that both have,
-    with the same start, they agree up to where the first of them goes over to another epoch.
-    Without a shared entry only what is before the first entries can be equal.
+    Two logs agree where the same masters wrote them. From the newest entry that both have,
+    with the same start, they agree up to the offset at which the first of them changes to
+    another epoch. Without a shared entry only the parts before the first entries can be equal.
 
     Args:
         own: list of the one log.

@@ -258,7 +258,7 @@ class FrameTags:
 def encode_data_head(
     phy_offset: int, data: bytes, confirmed: int, tags: FrameTags | None = None
 ) -> bytes:
-    """Return the bytes before a part of the log; a heartbeat has no more than these."""
+    """Return the head of a part of the log; a heartbeat consists of the head."""
     # A tag covers the data: computing a CRC-32, too, would only cost time.
     crc = zlib.crc32(data) if tags is None else 0
     head = _checked(_DATA_HEAD.pack(_DATA, phy_offset, len(data), confirmed, crc))

@@ -1,10 +1,10 @@
 """Backup of a store directory while its broker runs, and its restoration.
 
 The directory is read without a lock and without changing it. The parts are copied in an order in
-which every later part knows what the earlier ones refer to: checkpoint, tables, queues and index,
+which every part is copied after those that refer to it: checkpoint, tables, queues and index,
 and the log last. The log ends with the last complete record that was copied, and each record is
 checked. The copy contains an abort file, so a store that opens it recovers like after a power cut:
-what queues and index lack is rebuilt from the log.
+missing entries of queues and index are rebuilt from the log.
 
 `backup.json` is written last: a directory without it is an interrupted backup, which `restore`
 refuses. `restore` copies to a directory of another name and renames it at the end.
@@ -27,7 +27,7 @@ from rocketpy.store.scan.directory import StoreDirectory, offset_files
 MANIFEST: Final = "backup.json"
 _VERSION: Final = 1
 _PIECE_BYTES: Final = 1 << 20
-# Files with a checksum in the manifest: those that nothing else proves.
+# Files with a checksum in the manifest: no other check covers them.
 _TABLES: Final = ("checkpoint", "config")
 # In the order of the copy, before all others; what an entry of a later one needs is in the log.
 _FIRST: Final = ("checkpoint", "config", "timercheck", "timerwheel", "timerlog", "consumequeue")
@@ -111,7 +111,7 @@ def back_up(
 
 
 def read_backup(directory: Path) -> Backup:
-    """Return what a backup consists of, as its manifest says.
+    """Return the manifest of a backup.
 
     Raises:
         StoreFormatError: not a complete backup.
@@ -215,7 +215,7 @@ def _names(root: Path) -> list[str]:
 
 
 def _copy(source: Path, target: Path, progress: Progress) -> None:
-    """Copy a file or a directory; what is deleted meanwhile is left out."""
+    """Copy a file or a directory; files that are deleted meanwhile are left out."""
     try:
         if not source.is_dir():
             _copy_file(source, target, progress)

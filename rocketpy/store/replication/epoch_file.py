@@ -124,7 +124,9 @@ def read_state_id(root: Path, files: StoreFiles) -> str:
         return ""
     text = files.read_bytes(path)[:_MOST_ID_BYTES].decode("ascii", "replace").strip()
     if not (text.isascii() and text.isalnum()):
-        raise StoreFormatError(f"{path} is not the id of a state: remove it to take the next one")
+        raise StoreFormatError(
+            f"{path} is not the id of a state: remove it to follow those of controllerAddr"
+        )
     return text
 
 

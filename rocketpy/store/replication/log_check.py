@@ -45,14 +45,14 @@ def mapped_to_read(file: LogFile) -> Iterator[memoryview]:
 
 
 class LogCheck:
-    """Checks the files of one log, in order."""
+    """Check of the files of one log, in order."""
 
     def __init__(
         self,
         progress: Callable[[int], None] = lambda _: None,
         map_file: Callable[[LogFile], AbstractContextManager[memoryview]] = mapped_to_read,
     ) -> None:
-        """Prepare a check.
+        """Prepare the check.
 
         Args:
             progress: called with the number of bytes checked since the last call.

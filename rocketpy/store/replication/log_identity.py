@@ -29,7 +29,7 @@ class LogIdentity:
     """
 
     def __init__(self, root: Path, files: StoreFiles, new_id: Callable[[], str]) -> None:
-        """Name the file without reading it.
+        """Build the path of the file; `load` reads it.
 
         Args:
             root: the store directory.
@@ -63,7 +63,7 @@ class LogIdentity:
         try:
             self.adopt(self._new_id())
         except (ResourceShortError, OSError) as error:
-            # The log is what matters: a store without an identity still serves its clients.
+            # Not an error of the start: a store without an identity still serves its clients.
             logger.error("log identity not written: error=%s", error)  # noqa: TRY400 - known cause
 
     def adopt(self, text: str) -> None:

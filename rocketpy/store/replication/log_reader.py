@@ -23,7 +23,7 @@ from rocketpy.store.store_offsets import StoreOffsets
 END_SAMPLE_BYTES: Final = 5 << 20
 """Size of the sample that ends at the end of the log."""
 _PIECE_BYTES: Final = 1 << 20
-# One for each slave that catches up, as a rule.
+# Usually one for each slave that catches up.
 _MOST_PIECES: Final = 4
 
 
@@ -42,10 +42,10 @@ class LogSample(NamedTuple):
 
 
 class LogReader:
-    """Reads the appended part of a log; safe from any thread."""
+    """Reader of the appended part of a log; safe from any thread."""
 
     def __init__(self, log: CommitLog, offsets: StoreOffsets) -> None:
-        """Use the log of one store.
+        """Read the log of one store.
 
         Args:
             log: the commit log.
@@ -122,7 +122,7 @@ class LogReader:
     def first_difference(self, samples: Iterable[LogSample | tuple[int, int, int]]) -> int | None:
         """Return the offset of the first sample that differs from this log; None if all agree.
 
-        The first is the one that ends first, because a long one says least about the place.
+        The first is the one that ends first, because a long one shows the location least exactly.
 
         Args:
             samples: samples of another log; those outside this log are ignored.

@@ -1,7 +1,7 @@
 """Offsets of a store that depend on its replicas, for the broker's replication.
 
-The broker knows which replicas have what; the store knows which senders wait for it. While no
-replica is waited for, nothing here costs a message anything.
+The broker knows the progress of the replicas; the store knows which senders wait for it. Without
+replicas to wait for, a message has no cost here.
 
 Source: CommitLog.handleHA, GroupTransferService (5.4.0).
 """
@@ -15,7 +15,7 @@ _TIMEOUT_MS = 3_000
 
 
 class ReplicaOffsets:
-    """Advances `confirmed` and `released` of a store; see docs/replication.md. Thread-safe.
+    """Offsets `confirmed` and `released` of a store; see docs/replication.md. Thread-safe.
 
     Attributes:
         timeout_ms: time that a sender waits for replicas (`slaveTimeout`).
@@ -25,7 +25,7 @@ class ReplicaOffsets:
     """
 
     def __init__(self, offsets: StoreOffsets, append_lock: threading.Lock) -> None:
-        """Use the offsets of one store.
+        """Advance the offsets of one store.
 
         Args:
             offsets: the offsets to advance.
@@ -45,7 +45,7 @@ class ReplicaOffsets:
     def let_cut(self) -> None:
         """Note that a controller may make another replica the master, and this log be cut then.
 
-        What is behind `confirmed` is lost by that. Progress of the broker's own services therefore
+        Messages behind `confirmed` are lost by that. Progress of the broker's services therefore
         counts up to there only (`MessageStore.kept_phy_offset`).
         """
         self._offsets.may_be_cut = True
@@ -70,7 +70,7 @@ class ReplicaOffsets:
     def require(self) -> None:
         """Let messages wait for `confirm` from now on; for a SYNC_MASTER only.
 
-        What was acknowledged already counts as confirmed; everything later waits. It does nothing
+        Messages that were acknowledged count as confirmed; later ones wait. It does nothing
         if messages wait already.
         """
         # Under the append lock: a message that is being appended either is dispatched before, or

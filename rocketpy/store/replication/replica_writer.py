@@ -1,4 +1,4 @@
-"""Replica writer: appends the log of a master byte by byte.
+"""Writer of a slave's log: appends the log of a master unchanged.
 
 A master sends its log unchanged, including blanks, in parts that may end within a record. The parts
 are appended at their physical offsets; complete records are dispatched like in recovery. Afterwards
@@ -55,7 +55,7 @@ class RecordBulk:
         is_batch_topic: Callable[[str], bool],
         delays_ms: tuple[int, ...],
     ) -> None:
-        """Prepare; the compiled reader is loaded on first use.
+        """Prepare the reader; the compiled part is loaded on first use.
 
         Args:
             log: the commit log.

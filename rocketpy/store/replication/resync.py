@@ -1,4 +1,4 @@
-"""Resync of a slave's store: cuts off the end of its log that its master's log does not have.
+"""Resync of a slave's store: cut of the part of its log that its master's log does not have.
 
 A slave never shortens its log by itself. An operator stops it and cuts the log: at the end of the
 part that equals the master's, or completely. The cut-off bytes are kept in `cut/` below the store
@@ -9,9 +9,10 @@ bisection finds the end of the equal part. It asks for records by physical offse
 master answers on its ordinary port. A damaged record differs alone, which a bisection can miss, so
 the search ends before the first one.
 
-Crash safety: what is cut off is on disk under `cut/` first. Then an abort file and a checkpoint
-that covers nothing behind the cut are written, so that the next start recovers queues and index.
-Then the log is cut, its last file first. After a crash in between the command is repeated.
+Crash safety: the bytes to cut off are on disk under `cut/` first. Then an abort file and a
+checkpoint that covers nothing behind the cut are written, so that the next start recovers queues
+and index. Then the log is cut, its last file first. After a crash in between the command is
+repeated.
 """
 
 from array import array
@@ -103,7 +104,7 @@ def local_log(
             yield region.view
 
     checked = LogCheck(progress, mapped).run(files)
-    # Recovery may keep what follows the last intact record, so it belongs to the log.
+    # Recovery may keep bytes after the last intact record, so they belong to the log.
     end = max(checked.end, _written_end(files, checked.end, disk))
     intact_end = min(checked.damaged[:1] or [checked.end])
     return LocalLog(root, directory, files, checked.begin, end, intact_end, disk)
@@ -215,7 +216,7 @@ def _starts_in(view: memoryview, file: LogFile) -> "array[int]":
 
 
 def cut(log: LocalLog, at: int) -> Path:
-    """Cut the log at the start of a record, and keep what is cut off.
+    """Cut the log at the start of a record, and keep the cut-off bytes.
 
     Args:
         log: the log of a stopped store, locked by the caller.
@@ -249,8 +250,8 @@ def cut(log: LocalLog, at: int) -> Path:
 def finish_cut(root: Path, commit_log: str = "", disk: StoreFiles = _REAL_FILES) -> Path | None:
     """Finish a cut of the whole log that a crash has interrupted.
 
-    No store opens the rest: it says that the log is lost. A log that was lost after a complete cut
-    is left alone.
+    Without this no store opens the rest, because its log is missing. A log that was lost after a
+    complete cut is not changed.
 
     Args:
         root: the store directory, locked by the caller.
@@ -258,7 +259,7 @@ def finish_cut(root: Path, commit_log: str = "", disk: StoreFiles = _REAL_FILES)
         disk: the file system.
 
     Returns:
-        The directory with what was cut off; None if no cut was interrupted.
+        The directory with the cut-off bytes; None if no cut was interrupted.
     """
     directory = Path(commit_log) if commit_log else root / "commitlog"
     left = [name for name in _PARTS if disk.exists(root / name)]
