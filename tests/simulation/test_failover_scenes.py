@@ -264,6 +264,45 @@ def test_replica_with_a_full_disk_is_not_elected() -> None:
     play(course)
 
 
+def test_master_whose_disk_fails_is_replaced_and_joins_again() -> None:
+    async def course(scene: Scene) -> None:
+        master, one, two = await scene.begin()
+        await scene.in_set(master, 3)
+        await scene.acknowledged(master, 0)
+        master.files.fail_flushes("commitlog")
+        assert await scene.send(master, 1) != ResponseCode.SUCCESS
+        await scene.until(lambda: one.is_master or two.is_master, "no other master")
+        other = one if one.is_master else two
+        await scene.acknowledged(other, 2)
+        master.files.on_flush = None
+        await scene.in_set(other, 3)
+        assert [each for each in scene.numbers(other) if each != 1] == [0, 2]
+
+    play(course)
+
+
+def test_master_whose_disk_fails_alone_is_replaced_by_the_next_that_joins() -> None:
+    async def course(scene: Scene) -> None:
+        master, one, two = await scene.begin()
+        await scene.in_set(master, 3)
+        await scene.acknowledged(master, 0)
+        one.kill()
+        two.kill()
+        master.files.fail_flushes("commitlog")
+        await scene.send(master, 1)
+        await scene.until(lambda: bool(master.store and master.store.has_failed), "no failure")
+        await scene.in_set(master, 1)
+        await asyncio.sleep(5)
+        assert master.is_master
+        await one.start()
+        await scene.until(lambda: one.is_master, "no other master")
+        master.files.on_flush = None
+        await scene.acknowledged(one, 2)
+        assert [each for each in scene.numbers(one) if each != 1] == [0, 2]
+
+    play(course)
+
+
 def test_copy_of_a_replica_does_not_take_its_place() -> None:
     """A machine was cloned: what the copy lacks would be lost with the master."""
 

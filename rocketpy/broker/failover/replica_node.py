@@ -218,13 +218,7 @@ class ReplicaNode:
     async def stop(self) -> None:
         """Hand the mastership over, if another replica can take it, and stop; idempotent."""
         self._is_stopping = True
-        if self._mastership is not None and self.broker is not None:
-            with contextlib.suppress(RocketPyError, TimeoutError):
-                async with asyncio.timeout(3 * _HAND_OVER_S):
-                    self._mastership.end()
-                    await self.hand_over()
-                    epoch = self._mastership.master.epoch
-                    await self._serve_elected(await self._client.elect(self._id, hand_over=epoch))
+        await self._resign()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -232,6 +226,19 @@ class ReplicaNode:
         self._tasks = []
         await self._stop_broker()
         await self._remoting.close()
+
+    async def _resign(self) -> None:
+        """Refuse sends, and ask for another master, if this replica is the master."""
+        if (mastership := self._mastership) is None:
+            return
+        with contextlib.suppress(RocketPyError, TimeoutError):
+            async with asyncio.timeout(3 * _HAND_OVER_S):
+                mastership.end()
+                await self.hand_over()
+                info = await self._client.elect(self._id, hand_over=mastership.master.epoch)
+                if info is not None:
+                    await self._serve_elected(info)
+                    self.observe(info)
 
     async def hand_over(self) -> bool:
         """Refuse sends, and wait until the needed replicas have the whole log, for at most 1 s.
@@ -266,10 +273,10 @@ class ReplicaNode:
     async def _is_hand_over_asked(self) -> bool:
         return (await self._client.heartbeat(self._id, self._status())).hands_over
 
-    async def _serve_elected(self, info: GroupInfo | None) -> None:
+    async def _serve_elected(self, info: GroupInfo) -> None:
         """Wait until the elected replica has the last tables: it closes its connection then."""
         server = None if self.broker is None else self.broker.parts.replication.server
-        if info is None or server is None:
+        if server is None:
             return
         deadline_ms = self._clock.monotonic_ms() + int(2 * _LAST_TABLES_S * 1_000)
         while self._clock.monotonic_ms() < deadline_ms:
@@ -437,6 +444,10 @@ class ReplicaNode:
             server = broker.parts.replication.server
             if server is not None:
                 await mastership.tick(server, self._client)
+            if broker.parts.store.has_failed:
+                # It stores nothing until it starts again, which the next role does.
+                await self._resign()
+                await asyncio.sleep(_RETRY_S)
 
     # -- roles -------------------------------------------------------------------------------
 
