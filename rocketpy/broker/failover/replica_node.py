@@ -276,10 +276,8 @@ class ReplicaNode:
     async def _serve_elected(self, info: GroupInfo) -> None:
         """Wait until the elected replica has the last tables: it closes its connection then."""
         server = None if self.broker is None else self.broker.parts.replication.server
-        if server is None:
-            return
         deadline_ms = self._clock.monotonic_ms() + int(2 * _LAST_TABLES_S * 1_000)
-        while self._clock.monotonic_ms() < deadline_ms:
+        while server is not None and self._clock.monotonic_ms() < deadline_ms:
             if all(each.broker_id != info.master.master_id for each in server.streaming):
                 return
             await asyncio.sleep(_POLL_S)
@@ -444,8 +442,7 @@ class ReplicaNode:
             server = broker.parts.replication.server
             if server is not None:
                 await mastership.tick(server, self._client)
-            if broker.parts.store.has_failed:
-                # It stores nothing until it starts again, which the next role does.
+            if broker.parts.store.has_failed:  # until the next role opens it again
                 await self._resign()
                 await asyncio.sleep(_RETRY_S)
 
