@@ -85,6 +85,7 @@ class StoreParts:
         self.dispatchers: DispatcherList = DispatcherList(
             self.dispatcher_list, self.offsets, self.append_lock
         )
+        # Set later, because dispatchers and offsets refer to each other.
         self.offsets.on_visible = self.dispatchers.release
         self.cold_reads: LogPrefetcher = LogPrefetcher(self.log)
         self.reader: MessageReader = MessageReader(
@@ -255,6 +256,7 @@ class StoreParts:
         try:
             return self._files.disk_usage(path).used_ratio
         except OSError:
+            # Unknown: below every limit, so that a failed query deletes no messages.
             return -1.0
 
     def _flush_full_index_files(self) -> None:
@@ -268,7 +270,9 @@ class StoreParts:
     def flush_all(self, now_ms: int) -> bool:
         """Flush everything before closing; return False if that failed."""
         flushed = self.flusher.flush()
+        # Answers the waiting senders before the slower flush of the queues.
         self.group.step(now_ms)
+        # The log first: queue entries on disk must not refer to bytes that are not.
         flushed = flushed and self.flush_queues.flush(thorough=True)
         if not flushed or self.index is None:
             return flushed and not self.dispatchers.pending_count
@@ -279,6 +283,7 @@ class StoreParts:
             return False
         except ResourceShortError:
             return False
+        # Not a clean end: the next start must not trust the index up to the last message.
         if self.index.missing_from is not None:
             logger.info("index incomplete at close, the next start completes it")
             return False

@@ -1,7 +1,7 @@
 """Addresses of a slave's master: as the name servers give them, or as configured.
 
 The response to a registration names the master's ordinary address and its HA address. The last
-known addresses stay while the master is away, because it usually comes back with them.
+known addresses stay while the master is away, because it usually returns with them.
 """
 
 from collections.abc import Callable
@@ -35,8 +35,8 @@ class MasterAddress:
     """Known addresses of the master; lives on the broker's loop.
 
     Args:
-        ha_master_address: the configured HA address, which wins over that of the name servers;
-            without name servers the ordinary port is the one before it, as by default.
+        ha_master_address: the configured HA address, which has precedence over that of the name
+            servers; without name servers the ordinary port is the one before it, as by default.
         master_address: ordinary address of the only master that is followed, as a controller
             names it. Its HA port is the next one until a name server gives another.
 
@@ -63,20 +63,20 @@ class MasterAddress:
         return bool(self.known.address)
 
     def elected(self, master_address: str) -> None:
-        """Take another master, which a controller names."""
+        """Follow another master, which a controller names."""
         self._only = master_address
         self.known = _with_next_port(master_address)
         for call in self.on_change:
             call()
 
     def registered(self, address: str | None, ha_address: str | None) -> None:
-        """Take the addresses of a name server's response; none of them means no master now.
+        """Apply the addresses of a name server's response; without any there is no master now.
 
         Args:
             address: ordinary address of the master.
             ha_address: its HA address.
         """
-        # A name server may still name the master before.
+        # A name server may still name the previous master.
         if not address or (self._only and address != self._only):
             return
         found = MasterAddresses(address, self._configured or ha_address or "")

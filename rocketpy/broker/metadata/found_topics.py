@@ -1,11 +1,11 @@
 """Topics of the log that the topic table lacks, at a slave or at a master that was one.
 
-A slave fetches its topics from the master. What was stored in a topic that was created just before
-the master was lost is in the slave's log, but no consumer could read it without the topic. Such a
-topic is therefore made from the log: with the queues that its messages need, and with default
+A slave fetches its topics from the master. If a topic was created just before the master was lost,
+its messages are in the slave's log, but no consumer could read them without the topic. Such a topic
+is therefore created from the log: with the queues that its messages need, and with default
 settings. The next table that a master sends replaces or removes it.
 
-Topics that the master has deleted must not come back with their old messages. When the slave has
+Topics that the master has deleted must not return with their old messages. When the slave has
 read the master's topic table, the master's log ended at some offset: a topic with messages before
 it only, which the table lacks, was deleted.
 """
@@ -42,7 +42,7 @@ class StoredTopics(Protocol):
 
 
 class FoundTopics:
-    """Creates topics of which only messages are known; safe from any thread.
+    """Creator of topics of which only messages are known; safe from any thread.
 
     Args:
         store: the topics with messages.
@@ -68,7 +68,7 @@ class FoundTopics:
         """Return whether a message that was just stored may be the first of a new topic."""
         if topic in self._table.entries or self._table.is_system(topic):
             return False
-        # A slave that copies old parts of the log meets topics that were deleted long ago.
+        # Old parts of the log have messages of topics that were deleted long ago.
         return self._store.max_phy_offset > (self._tables_end() or 0)
 
     def create(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Redelivers unacked popped messages while a slave acts as master.
+"""Redelivery of unacknowledged popped messages while a slave acts as master.
 
 The revive queues are read as at a master, continued by the deliveries of the timer (`ReviveSink`).
 Each message is sent to the retry topic at another group that has the message's topic: consumers
@@ -40,7 +40,7 @@ class PopEscape:
 
     Attributes:
         put: the writer.
-        sink: takes the check points and acks that the writer must not send.
+        sink: receives the check points and acks that the writer must not send.
         route_topics: topics whose routes lead to the groups, by retry topic.
     """
 
@@ -53,7 +53,7 @@ class ActingOffsets:
     """Progress of one revive queue, which does not pass the end of the queue in the log.
 
     Args:
-        offsets: committed offsets, which the returning master takes.
+        offsets: committed offsets, which the returning master applies.
         queue: the queue.
     """
 
@@ -142,7 +142,7 @@ class ActingRevive:
     def _step(self, joined: JoinedQueue, queue: ReviveQueue) -> bool:
         try:
             has_more = queue.step()
-        except Exception:  # noqa: BLE001 - one queue must not hold up the others
+        except Exception:  # noqa: BLE001 - one queue must not stop the others
             _log.exception("revive failed", queue_id=queue.queue_id)
             return False
         joined.settle(queue.next_offset, queue.pending_points)

@@ -24,8 +24,7 @@ class ActingTimer:
     Args:
         follower: the master's checkpoint.
         make: creates a timer, and the service that flushes it.
-        sink: takes check points and acks of pops; None: they are messages like others.
-
+        sink: receives check points and acks of pops; None: they are messages like others.
     """
 
     name = "Timer"
@@ -42,7 +41,7 @@ class ActingTimer:
         self._timer: TimerService | None = None
         self._flush: TimerFlush | None = None
         self._flush_ms = 0
-        # What the last timer that read its whole queue has delivered.
+        # Progress of the last timer that read its whole queue.
         self._delivered = TimerMarks()
         # The last timer ended while it read the queue again: until this time, nothing that earlier
         # ones have taken is left.
@@ -50,7 +49,7 @@ class ActingTimer:
         self._left_ms = 0
 
     def load(self) -> None:
-        """Load nothing: a slave starts as one that follows."""
+        """Do nothing: a slave starts as one that follows."""
 
     def restart(self) -> None:
         """Create the timer from the checkpoint.

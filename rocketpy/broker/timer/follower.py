@@ -64,10 +64,10 @@ class TimerFollower:
                 raise
 
     def follow(self, marks: TimerMarks) -> None:
-        """Take a checkpoint of the master; it is written soon, and never moves backwards.
+        """Apply a checkpoint of the master; it is written soon, and never moves backwards.
 
         Args:
-            marks: the values; what they cover must be in this broker's log.
+            marks: the values; the messages that they cover must be in this broker's log.
         """
         queue_offset = min(marks.queue_offset, marks.master_queue_offset)
         with self._lock:
@@ -115,10 +115,10 @@ class TimerFollower:
 
 
 class FormerSlave:
-    """Loads the checkpoint of a slave whose directory a master uses now.
+    """Loader of the checkpoint of a slave whose directory a master uses now.
 
-    If the slave acted as master and was killed, its checkpoint is older than its wheel: some of
-    what the timer had taken was not processed.
+    If the slave acted as master and was killed, its checkpoint is older than its wheel: some
+    messages that the timer had taken were not processed.
 
     Args:
         root: the store directory.
@@ -142,4 +142,4 @@ class FormerSlave:
             self._follower.drop_wheel()
 
     def persist(self) -> None:
-        """Write nothing: the timer of the master has the checkpoint."""
+        """Do nothing: the timer of the master has the checkpoint."""

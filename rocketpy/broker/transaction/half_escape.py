@@ -9,7 +9,7 @@ The master's check-backs have stored halves again, and its progress at this slav
 round first reads the whole queue, and sends only the newest copy of each half.
 
 A half that is younger than the time-out of a local transaction ends the round, as in a check-back.
-A half that cannot leave holds those behind it, so nothing is lost. A half whose end is in no op
+A half that cannot be sent holds those behind it, so none is lost. A half whose end is in no op
 message yet, as after a kill, is sent although it was decided: it may be committed twice.
 
 Differences from Apache: its round sends young halves too, and passes a half that could not be sent
@@ -98,7 +98,7 @@ class HalfEscape:
         self._newest: dict[int, int] = {}
 
     def restart(self) -> None:
-        """Begin the first round one interval later, as a broker that starts."""
+        """Start the first round one interval later, as a starting broker does."""
         self._position = self._scan_offset = self._began_ms = -1
 
     def step(self, now_ms: int) -> int:
@@ -132,7 +132,7 @@ class HalfEscape:
         self._scan_offset = self._position
 
     def _scan(self) -> None:
-        """Look for copies among the next halves."""
+        """Collect copies among the next halves."""
         read = self._queue.read(self._scan_offset, _READ_COUNT)
         for half in read.messages:
             first = _first_offset(half)

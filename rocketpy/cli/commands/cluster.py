@@ -86,7 +86,7 @@ def list_(*, cluster: str, namesrv: str, output: str) -> int:
 def status(*, cluster: str, namesrv: str, output: str) -> int:
     """Show broker groups: master, epoch, sync-state set, lag and lease.
 
-    With a controller, rows are what it knows: a replica that is gone has one as well. `in_set` says
+    With a controller, the rows are the replicas that it knows, also lost ones. `in_set` says
     whether a replica may be elected; without a controller, whether it is in sync. Warnings follow
     the table, and the exit code is 1 if there is one: no master, a replica that is not alive or
     does not answer, or a sync-state set at its minimum.

@@ -17,6 +17,7 @@ from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue.tail_memory import TailedQueue, TailMemory
 from rocketpy.store.files.store_files import StoreFiles
 
+# Limit of file names in common file systems.
 _MAX_TOPIC_BYTES = 255
 _MAX_QUEUE_ID = 2**31 - 1
 
@@ -24,6 +25,7 @@ _MAX_QUEUE_ID = 2**31 - 1
 def is_safe_topic(topic: str) -> bool:
     """Return whether a topic is a safe directory name: no separator, control character or dots."""
     return (
+        # Characters first: a name from the network may be long, and is not encoded then.
         0 < len(topic) <= _MAX_TOPIC_BYTES
         and len(topic.encode("utf-8", "replace")) <= _MAX_TOPIC_BYTES
         and topic.isprintable()
@@ -85,6 +87,7 @@ class ConsumeQueueTable:
         Raises:
             StoreFormatError: the topic or queue id cannot be a directory name.
         """
+        # Without the lock: the common case of each message.
         queue = self.get(topic, queue_id)
         if queue is not None:
             return queue
@@ -117,6 +120,7 @@ class ConsumeQueueTable:
         topics = self._files.list_directories(self._directory)
         directories = [self._directory / topic for topic in topics]
         names = self._files.each(self._files.list_directories, directories, reads=True)
+        # Directories with other names are not queues.
         queues = [
             self._make(topic, int(name), directory)
             for topic, directory, ids in zip(topics, directories, names, strict=True)
@@ -160,6 +164,7 @@ class ConsumeQueueTable:
         """
         if topic not in self._topics or topic in self._batch:
             return False
+        # A copy: other threads create queues. The last entry decides, as offsets increase.
         queues = list(self._topics[topic].values())
         last = [queue.entry(queue.max_offset - 1) for queue in queues]
         return all(entry is None or entry[0] < phy_offset for entry in last)
@@ -189,6 +194,7 @@ class ConsumeQueueTable:
         """
         with self._mutex:
             queues = list(self._topics.pop(topic, {}).values())
+        # A thread that still has the queue must not create a file of the deleted topic.
         for queue in queues:
             queue.mark_deleted()
         return queues
@@ -236,6 +242,7 @@ class ConsumeQueueTable:
             if is_thorough or queue.dirty_bytes >= least_dirty_bytes
         ]
         shortages = [each for each in self._files.each(_flushed, queues) if each is not None]
+        # After the contents: a checkpoint follows that covers both.
         if is_thorough:
             self._files.sync_directories()
         self._space.settle()

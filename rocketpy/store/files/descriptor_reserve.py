@@ -95,6 +95,7 @@ class DescriptorReserve:
                 try:
                     self._kept.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
                 except OSError:
+                    # Not an error: the next operation that succeeds tries again.
                     return
 
     def _give_up_one(self) -> bool:
@@ -114,6 +115,7 @@ class DescriptorReserve:
             try:
                 result = operation()
             except OSError as error:
+                # Ends: each repetition releases one reserved descriptor.
                 if error.errno not in _NO_DESCRIPTOR or not self._give_up_one():
                     raise
             else:

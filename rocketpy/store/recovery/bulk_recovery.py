@@ -150,6 +150,7 @@ class CompiledReader:
         if not self._is_loaded:
             make = compiled_records()
             self._records = None if make is None else make()
+            # Before the first read, which computes delivery times with them.
             if self._records is not None:
                 self._records.know_delays(self._delays_ms)
             self._is_loaded = True
@@ -204,6 +205,7 @@ class BulkRecovery:
             OSError: the disk failed.
         """
         base = mapped.base_offset
+        # The module is loaded only when there is something to read: most starts are clean.
         records = self._reader.records() if end > phy_offset else None
         if records is None or not records.read(
             mapped.view, phy_offset - base, end - base, base, self._check_crc, self._index_from
@@ -221,11 +223,13 @@ class BulkRecovery:
             )
         self.record_count += records.count
         if self._index is not None:
+            # After the queues: a message that is found by key must be readable.
             put_keys(self._index, records)
         return found
 
     def _fits(self, run: QueueRun) -> bool:
         """Return whether the entries continue their queue."""
+        # The general path rejects unsafe names and handles batch queues.
         return (
             is_safe_topic(run.topic)
             and not self._is_batch_topic(run.topic)
@@ -258,6 +262,7 @@ def put_keys(index: IndexService, records: PlainRecords, *, is_replay: bool = Fa
             keys = records.keys_of_message(first)
             count = len(keys)
             if not is_replay:
+                # Without room the index only records from where it is behind.
                 index.put_hashed(keys, [phy_offset] * count, time_ms)
             elif not index.replay_hashed(keys, phy_offset, time_ms):
                 index.replayed_to(phy_offset)
@@ -278,6 +283,7 @@ def _write_keys(index: IndexService, records: PlainRecords, first: int, *, is_re
         return 0
     file, room = found
     count = room.stop - room.first
+    # Slots that were unused are counted: the header of the file has their number.
     unused = records.write(
         room.buffer, room.slots, room.entries_at, room.first, room.begin_ms, first, count
     )

@@ -69,6 +69,7 @@ class BulkReplay:
         if start < self._one_by_one_to or mapped is None:
             return Replayed.NOTHING
         base = mapped.base_offset
+        # Not beyond the dispatched part: later messages may not be visible yet.
         end = min(base + mapped.size_bytes - BLANK_BYTES, self._offsets.dispatched)
         records = self._reader.records() if start < end else None
         if records is None or not records.read(
@@ -78,6 +79,7 @@ class BulkReplay:
         covers = self._deleted.covers
         queues = [QueueRun(*each) for each in records.queues()]
         if any(covers(each.topic, each.first_phy) for each in queues):
+            # Noted, so that the same records are not read in bulk again for each slice.
             self._one_by_one_to = base + records.end
             return Replayed.NOTHING
         if not put_keys(self._index, records, is_replay=True):
@@ -129,6 +131,7 @@ class LogSlices:
     def read(self, start: int, max_bytes: int) -> LogSlice:
         """Return the messages in about `max_bytes` of the log from an offset on."""
         stop = self._offsets.dispatched
+        # Retention may have deleted the begin of the missing part.
         start = end = max(start, self._log.min_phy_offset)
         messages: list[IndexedMessage] = []
         scan = LogScan(
@@ -195,6 +198,7 @@ class IndexCatchUpService:
         if replayed is not Replayed.NOTHING:
             return now_ms if replayed is Replayed.PUT else now_ms + self._idle_ms
         found = self._read(missing_from, self._slice_bytes)
+        # Without space the next step continues with the message that did not fit.
         if not all(self._index.replay(message) for message in found.messages):
             return now_ms + self._idle_ms
         if found.end > missing_from:
@@ -204,6 +208,7 @@ class IndexCatchUpService:
 
     def _finish(self) -> bool:
         """End the catch-up unless a message arrived meanwhile."""
+        # Under the lock: a message that is appended now is seen here or indexed directly.
         with self._append_lock:
             missing_from = self._index.missing_from
             assert missing_from is not None

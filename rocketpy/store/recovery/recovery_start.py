@@ -26,6 +26,7 @@ from rocketpy.store.recovery.missing_files import queues_with_lost_begin
 logger: logging.Logger = logging.getLogger(__name__)
 
 _NEVER_MS: Final = 1 << 62
+# Bytes before an offset that show whether a record ends there.
 _TAIL_BYTES: Final = 8
 
 
@@ -73,6 +74,7 @@ class RecoveryStart:
             start = self._by_offset()
         else:
             start = self.by_time(self._trusted_ms())
+        # Entries of a lost file may belong to any message of the log.
         return self._log.min_phy_offset if self.to_remake else start
 
     def _by_offset(self) -> int:
@@ -98,6 +100,7 @@ class RecoveryStart:
         found = self._log.check(phy_offset, check_crc=False)
         if found is not None and found.state is not RecordState.EMPTY:
             return True
+        # At the begin of a file there is no record before it in the same file.
         if phy_offset % self._log.file_bytes == 0:
             return bool(self._log.files) and phy_offset <= self._log.files[-1].end_offset
         tail = self._log.record(phy_offset - _TAIL_BYTES, _TAIL_BYTES)
@@ -141,6 +144,7 @@ class RecoveryStart:
     def _last_before(self, queue: ConsumeQueue, limit_ms: int) -> int:
         low, high = queue.min_offset, queue.max_offset
         best = -1
+        # A bisection, because a queue may have millions of entries.
         while low < high:
             middle = (low + high) // 2
             phy_offset, time_ms = self._proven(queue, middle)
@@ -156,6 +160,7 @@ class RecoveryStart:
         entry = queue.entry(queue_offset)
         if entry is None:
             return -1, _NEVER_MS
+        # Retention deleted the message: it is older than any limit.
         if entry[0] < self._log.min_phy_offset:
             return -1, -1
         found = self._log.proven(queue.topic, queue_offset, entry[0], entry[1])

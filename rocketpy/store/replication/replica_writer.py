@@ -87,6 +87,7 @@ class RecordBulk:
         records = self._read(start, end, check_crc=True)
         if records is None or not all(map(self._follows, self._queues)):
             return None
+        # Reserved before anything is dispatched: `put` must not fail half-way.
         self._rebuilder.reserve_runs(
             [(each.topic, each.queue_id, len(each.entries) // ENTRY_BYTES) for each in self._queues]
         )
@@ -98,6 +99,7 @@ class RecordBulk:
         Args:
             found: from `read`; other records may have been read since then.
         """
+        # The checksums were verified by `read`; the bytes of the log do not change.
         records = self._read(found.phy_offset, found.phy_end, check_crc=False)
         if records is None:
             return
@@ -120,12 +122,14 @@ class RecordBulk:
         mapped = self._log.queue.find(start)
         if mapped is None:
             return None
-        # Visible at once: these are the records that were read last.
+        # The common case: the records are dispatched at once, and were read last.
         if self._records is not None and self._last_read == (start, end):
             return self._records
         base = mapped.base_offset
+        # The last bytes of a file belong to its blank, never to a record.
         end = min(end, mapped.end_offset - BLANK_BYTES)
         records = self._reader.records() if start < end else None
+        # Invalid from here on: the reader overwrites its arrays.
         self._records = None
         if records is None or not records.read(
             mapped.view, start - base, end - base, base, check_crc, self._index_from
@@ -207,7 +211,9 @@ class ReplicaWriter:
                 while self._dispatch_bulk(end, arrivals) or self._dispatch_one(end, arrivals):
                     pass
             except ResourceShortError as error:
+                # Raised later: earlier records of the part are dispatched, and announced first.
                 shortage = error
+        # Without the lock: listeners may take other locks.
         self._dispatchers.announce(arrivals)
         if self._offsets.appended > self._offsets.visible:
             self._offsets.ask()
@@ -227,6 +233,7 @@ class ReplicaWriter:
             is_complete = self._log.write_end <= self._offsets.appended
             if not self._gate.is_open or (is_complete and not self._log.is_without_record):
                 return False
+            # First: the reader must not return records of removed bytes.
             self._bulk.forget()
             self._log.drop_incomplete()
             return True

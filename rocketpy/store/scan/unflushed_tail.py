@@ -87,6 +87,7 @@ def tails(
     Raises:
         StoreFormatError: more than `MAX_TAIL_RECORDS` entries are missing.
     """
+    # A store that was closed has all entries in its files.
     if start >= log.end:
         return {}
     found = _records(log, start)
@@ -103,6 +104,7 @@ def tails(
         first = ends.get(queue)
         if first is None:  # a queue of which no entry is on disk
             first = int(found.queue_offset[rows[0]]) if len(rows) else 0
+        # Entries of the files are not repeated.
         rows = rows[found.queue_offset[rows] >= first]
         if not is_vouched and len(rows) and int(found.queue_offset[rows[0]]) > first:
             continue
@@ -145,6 +147,7 @@ def _records(log: Log, start: int) -> UnflushedEntries:
     count = 0
     for mapped, positions in _walk(log, start):
         count += len(positions)
+        # Checked while reading: the memory must not grow with the log.
         if count > MAX_TAIL_RECORDS:
             raise StoreFormatError(
                 f"the consume queues end at physical offset {start}, more than {MAX_TAIL_RECORDS} "
@@ -156,6 +159,7 @@ def _records(log: Log, start: int) -> UnflushedEntries:
             heads = heads.select(heads.regular)
         chosen = heads.select(_has_entry(heads.field("sys_flag")))
         names = gather(mapped.data, chosen.topic_at, chosen.topic_end, pa.binary())
+        # Topics as numbers: a string for each record would need most of the memory.
         coded = names.dictionary_encode()
         numbers = [topics.setdefault(each, len(topics)) for each in coded.dictionary.to_pylist()]
         columns.append(
@@ -181,6 +185,7 @@ def _walk(log: Log, start: int) -> Iterator[tuple[MappedLog, Int64s]]:
         begin = max(start - mapped.base, 0)
         for positions in stretches(log, mapped, begin, mapped.size_bytes, IgnoreDamage()):
             yield mapped, positions
+            # These pages are not read again.
             mapped.release_before(int(positions[-1]))
 
 

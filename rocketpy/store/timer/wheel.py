@@ -86,6 +86,7 @@ _PAGE_SLOTS: Final = _PAGE_BYTES // SLOT_BYTES
 _PAGES: Final = WHEEL_BYTES // _PAGE_BYTES
 assert _PAGES * _PAGE_BYTES == WHEEL_BYTES
 _EMPTY_PAGE: Final = bytes(_PAGE_BYTES)
+# Pages of one read at the start: 1 MiB, of which holes are skipped.
 _READ_PAGES: Final = 256
 
 
@@ -137,6 +138,7 @@ class TimerWheel:
         if not self._files.exists(self._path):
             return False
         size_bytes = self._files.size_bytes(self._path)
+        # A crash during the creation leaves an empty file.
         if size_bytes == 0:
             self._files.remove(self._path)
             return False
@@ -186,6 +188,7 @@ class TimerWheel:
         if page is None:
             return None
         stored, first, last, num, _ = SLOT.unpack_from(page, tick % _PAGE_SLOTS * SLOT_BYTES)
+        # Another tick: the slot is left from an earlier round of the wheel.
         return Slot(tick, first, last, num) if stored == tick and last >= 0 else None
 
     def first_from(self, tick: int, last_tick: int) -> tuple[int, Slot | None]:
@@ -282,6 +285,7 @@ class TimerWheel:
     def pending_pages(self) -> "PendingPages":
         """Return a flush of the changed pages, for another thread to run."""
         self._in_flush, self._dirty = self._dirty, set()
+        # Copies: slots change while another thread writes the pages.
         return PendingPages(self, [(each, bytes(self._pages[each])) for each in self._in_flush])
 
     def opened(self) -> PlainFile:
@@ -336,5 +340,6 @@ class PendingPages:
             for number, page in self._pages:
                 file.write(number * _PAGE_BYTES, page)
             file.flush()
+            # After the flush: the sums describe pages that are on disk.
             for number, page in self._pages:
                 self._wheel.sums.note(number, None if page == _EMPTY_PAGE else page)

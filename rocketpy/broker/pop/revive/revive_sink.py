@@ -1,9 +1,9 @@
 """Check points and acks that a slave keeps in memory while it acts as master.
 
 Its timer delivers them here, and consumers ack here, because an acting master stores nothing. Each
-revive queue of the log continues in memory, so that they are processed as at a master. What is not
-processed when the slave ceases to act is in the master's timer: `ReviveSink.unrevived_ms` is the
-time from which on the master delivers it again.
+revive queue of the log continues in memory, so that they are processed as at a master. Entries
+that are not processed when the slave ceases to act are in the master's timer:
+`ReviveSink.unrevived_ms` is the time from which on the master delivers them again.
 """
 
 import threading
@@ -155,7 +155,7 @@ class ReviveSink:
         self.queues: list[JoinedQueue] = []
 
     def begin(self, delivered_before_ms: Callable[[], int]) -> None:
-        """Start with what the log has, when the slave begins to act.
+        """Start with the entries of the log, when the slave begins to act.
 
         Args:
             delivered_before_ms: see `TimerService.delivered_before_ms`.
