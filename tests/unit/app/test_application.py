@@ -25,7 +25,7 @@ class Order:
     amount: int = 1
 
 
-def test_handlers_get_what_they_ask_for_and_send_with_the_app_s_producer() -> None:
+def test_handlers_get_annotated_arguments_and_send_with_the_app_s_producer() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.put("t", b'{"id":"o1","amount":5}')
         app = App(cluster.client())
@@ -133,7 +133,7 @@ def test_start_that_fails_leaves_nothing_behind() -> None:
     run_sim(main)
 
 
-def test_consumer_that_fails_for_good_ends_the_app_with_its_error() -> None:
+def test_consumer_that_fails_permanently_ends_the_app_with_its_error() -> None:
     async def main(cluster: Cluster) -> None:
         app = App(cluster.client())
 
@@ -217,7 +217,7 @@ def test_group_has_one_handler_and_the_second_is_refused_where_it_is_written(
     assert [each.handler for each in app.subscriptions] == [bill, note]
 
 
-def test_its_transaction_checker_answers_when_a_broker_asks() -> None:
+def test_transaction_checker_of_the_app_answers_check_backs() -> None:
     async def main(cluster: Cluster) -> None:
         app = App(cluster.client(), group="shop")
         asked: list[Order] = []
@@ -270,7 +270,7 @@ def test_app_that_is_started_before_its_servers_waits_for_them() -> None:
 
 
 @pytest.mark.parametrize("wait", ["5", -1, None, True])
-def test_wait_for_the_cluster_that_is_no_time_is_refused(wait: Any) -> None:
+def test_wait_for_cluster_with_an_invalid_time_is_refused(wait: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         App("nowhere:1", wait_for_cluster=wait)
     assert caught.value.key == "wait_for_cluster"
@@ -321,7 +321,7 @@ def test_function_that_cannot_be_called_is_refused_at_its_decorator(
 
 
 @pytest.mark.parametrize("wrong", [5, None, rocketpy.TypedSerializer])
-def test_serializer_that_is_none_is_refused(wrong: Any) -> None:
+def test_serializer_of_another_class_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="serializer"):
         App("a:1", serializer=wrong)
 

@@ -113,7 +113,7 @@ def test_document_has_topics_handlers_and_publishers() -> None:
     assert document["operations"]["count_2"]["x-rocketmq"] == details
 
 
-def test_every_reference_of_a_document_leads_somewhere() -> None:
+def test_references_of_a_document_resolve() -> None:
     document = shop().asyncapi()
     assert json.loads(json.dumps(document)) == document
     found = set(references(document))
@@ -171,7 +171,7 @@ def test_content_type_and_payload_follow_from_the_serializer(
 
 
 @pytest.mark.parametrize("result", [None, Message, Message | None, Any])
-def test_result_that_is_not_known_is_any_payload(result: Any) -> None:
+def test_result_of_unknown_type_has_any_payload(result: Any) -> None:
     app = App("a:1", group="g")
 
     async def handler(body: int) -> Any: ...

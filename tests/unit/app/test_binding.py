@@ -45,7 +45,7 @@ def of_more(order: Order, producer: Producer, headers: Headers, *, limit: int = 
         (of_more, ["body", "producer", "headers"], TypedSerializer),
     ],
 )
-def test_annotations_say_what_a_parameter_is(
+def test_parameters_get_arguments_by_their_annotations(
     handler: Any, parts: list[str], serializer: type
 ) -> None:
     parameters = parameters_of(handler, is_list=False)
@@ -100,7 +100,7 @@ def test_body_that_cannot_be_read_is_refused_with_handler_and_parameter() -> Non
         parameters_of(of_two_types, is_list=False)
 
 
-def test_annotation_of_message_says_what_decode_returns() -> None:
+def test_annotation_of_message_decides_the_type_of_decode() -> None:
     parameters = parameters_of(of_typed_message, is_list=False)
     assert (parameters.parts, parameters.wants_body) == ({"message": "message"}, False)
     assert parameters.serializer(plain, json_or_text).loads(b'{"id":"1"}') == Order("1")
@@ -156,7 +156,7 @@ def test_serializer_of_another_type_is_refused() -> None:
         parameters.serializer(TypedSerializer(Other), json)
 
 
-async def test_lists_are_lists_of_everything() -> None:
+async def test_batch_parameters_are_lists() -> None:
     got: list[Any] = []
 
     async def handle(
@@ -174,7 +174,7 @@ async def test_lists_are_lists_of_everything() -> None:
     assert got == [([Order("1")], [message], [{"a": "b"}])]
 
 
-async def test_objects_that_can_be_called_are_handlers_too() -> None:
+async def test_callable_objects_are_handlers() -> None:
     class Handler:
         async def __call__(self, order: Order) -> str:
             return order.id

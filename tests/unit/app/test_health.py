@@ -71,6 +71,6 @@ def test_app_whose_client_was_closed_is_not_ready() -> None:
 
 
 @pytest.mark.parametrize("port", [-1, 65_536, "8080", True])
-async def test_health_port_that_is_no_port_is_refused(port: int) -> None:
+async def test_health_port_out_of_range_is_refused(port: int) -> None:
     with pytest.raises(ConfigError, match=r"health_port: .* is not a port"):
         await App(NAMESRV).serve(health_port=port)

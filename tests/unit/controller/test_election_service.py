@@ -112,7 +112,7 @@ async def test_overdue_master_is_replaced_when_its_heartbeat_falls_due() -> None
     assert world.master == (2, 2)
 
 
-async def test_late_step_reads_heartbeats_first() -> None:
+async def test_step_that_is_late_reads_heartbeats_first() -> None:
     world = World()
     await world.start()
     await world.step()
@@ -125,7 +125,7 @@ async def test_late_step_reads_heartbeats_first() -> None:
     assert world.master == (1, 1)
 
 
-async def test_late_step_is_followed_by_one_that_elects() -> None:
+async def test_step_after_a_late_one_elects() -> None:
     world = World()
     await world.start()
     await world.step()

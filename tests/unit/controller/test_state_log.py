@@ -196,7 +196,7 @@ def record_ends(files: SimFiles) -> list[int]:
     return [*places, len(data.rstrip(b"\0"))]
 
 
-def test_every_torn_last_record_is_removed() -> None:
+def test_torn_last_record_is_removed() -> None:
     whole = SimFiles()
     write_all(whole)
     start, end = record_ends(whole)[-2:]

@@ -33,7 +33,7 @@ def test_unregistered_slave_keeps_its_state(start: set[int]) -> None:
     assert machine.state is before
 
 
-def test_handing_over_slave_delivers_again_when_its_master_asks_no_more() -> None:
+def test_handing_over_slave_delivers_again_when_its_master_is_silent() -> None:
     machine = ActingState(1)
     assert not machine.master_asks(0), "a slave that follows has nothing to hand over"
     machine.members({1}, 0)

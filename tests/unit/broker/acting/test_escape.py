@@ -72,7 +72,7 @@ def message(topic: str = "T", **properties: str) -> PutMessage:
     return PutMessage(topic, 3, b"body", encode_properties(properties), reconsume_times=2)
 
 
-def test_only_writable_masters_of_other_groups_are_targets() -> None:
+def test_targets_are_writable_masters_of_other_groups() -> None:
     assert other_masters(ROUTE, IDENTITY) == [("b:1", 2)]
 
 
@@ -98,7 +98,7 @@ async def test_committed_message_begins_no_transaction_again() -> None:
     assert parse_properties(header.properties or "") == {"PGROUP": "p", "WAIT": "false"}
 
 
-async def test_retried_message_of_a_pop_goes_where_its_topic_is() -> None:
+async def test_retried_message_of_a_pop_is_sent_to_a_group_with_its_topic() -> None:
     kit = Kit()
     kit.writer.route_topics["%RETRY%g_T"] = "T"
     assert await kit.writer.send(message("%RETRY%g_T"))
@@ -146,7 +146,9 @@ async def test_rolled_message_keeps_its_delivery_time_at_the_other_group() -> No
 @pytest.mark.parametrize(
     ("code", "is_stored"), [(0, True), (10, True), (11, True), (12, True), (2, False), (14, False)]
 )
-async def test_code_decides_whether_the_message_was_stored(code: int, is_stored: bool) -> None:
+async def test_response_code_decides_whether_the_message_is_stored(
+    code: int, is_stored: bool
+) -> None:
     assert await Kit(code=code).writer.send(message()) is is_stored
 
 
@@ -168,7 +170,7 @@ async def test_message_whose_send_fails_stays() -> None:
     assert await kit.writer.send(message())
 
 
-async def test_put_never_waits_on_the_loop_itself() -> None:
+async def test_put_on_the_loop_never_waits() -> None:
     kit = Kit()
     assert kit.writer.put(message()).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
 

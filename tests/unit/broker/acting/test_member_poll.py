@@ -85,7 +85,7 @@ async def test_poll_sends_heartbeat_and_reports_members(is_old: bool, code: int)
     assert servers.oneway == [("n1:1", code), ("n2:1", code)]
 
 
-async def test_poll_joins_what_two_name_servers_know() -> None:
+async def test_poll_merges_members_of_two_name_servers() -> None:
     poll, found = poll_of(NameServers(n1={1: "s"}, n2={0: "m", 1: "s"}))
     await poll.poll_once()
     assert found == [{0: "m", 1: "s"}], "the master is alive for one of them"

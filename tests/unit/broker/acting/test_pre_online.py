@@ -93,7 +93,7 @@ async def test_master_takes_the_time_within_a_slot_of_the_timer_of_its_slave() -
         assert kit.taken[-1] == MARKS._replace(read_ms=read_ms)
 
 
-async def test_master_takes_since_when_its_slave_has_not_revived_popped_messages() -> None:
+async def test_master_takes_the_time_of_unrevived_popped_messages() -> None:
     kit = Kit({1: "s1", 2: "s2"})
     assert await kit.online.attempt()
     assert kit.unrevived == [], "of slaves that did not act"
@@ -126,7 +126,7 @@ async def test_master_waits_for_a_name_server_and_for_its_slave() -> None:
     assert await kit.online.attempt()
 
 
-async def test_slave_without_a_timer_is_no_obstacle() -> None:
+async def test_slave_without_a_timer_does_not_delay_the_master() -> None:
     kit = Kit({1: "s1"})
     kit.codes = {60: 1}
     assert await kit.online.attempt()

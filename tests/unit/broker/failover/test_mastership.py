@@ -134,7 +134,7 @@ def test_replica_with_a_full_disk_leaves_the_set_and_joins_again_later() -> None
     assert kit.mastership.members == {1, 2}
 
 
-def test_replica_is_asked_for_once_it_has_what_was_acknowledged_before_it_was_waited_for() -> None:
+def test_replica_is_proposed_once_it_has_all_acknowledged_messages() -> None:
     kit = Kit()
     kit.server.confirmed_by = {2: 100}
     # Messages were acknowledged while the master began to wait.
@@ -158,7 +158,7 @@ def test_replica_that_leaves_while_it_joins_is_not_waited_for() -> None:
     assert kit.controller.asked == []
 
 
-def test_set_without_answer_is_waited_for_and_asked_again() -> None:
+def test_set_request_without_answer_keeps_its_members_needed_and_is_repeated() -> None:
     kit = Kit()
     kit.server.confirmed_by = {2: 100}
     kit.controller.failure = ConnectError("away")
@@ -274,7 +274,7 @@ def test_id_without_proof_counts_once_the_controller_lists_it() -> None:
     assert (again.counts, kit.controller.lists) == (True, 2)
 
 
-def test_id_of_a_stranger_or_learner_is_never_waited_for_and_keeps_no_replica_out() -> None:
+def test_id_of_an_unlisted_peer_or_learner_never_counts_and_blocks_no_replica() -> None:
     kit = Kit()
     learner, own, stranger = unproven(kit, 2, is_learner=True), unproven(kit, 1), unproven(kit, 77)
     kit.controller.ids = frozenset({1, 2, 3})

@@ -15,7 +15,7 @@ def test_replica_takes_the_role_that_the_controller_names() -> None:
     assert state.due == Assignment(NodeRole.MASTER, MasterInfo(2, "b:2", 4))
 
 
-def test_late_answers_of_lower_epochs_are_ignored() -> None:
+def test_answers_of_lower_epochs_are_ignored() -> None:
     state = NodeState(2)
     state.observe(MasterInfo(2, "b:2", 4))
     assert not state.observe(MasterInfo(1, "a:1", 3))
@@ -81,7 +81,7 @@ def test_lease_ends_a_tenth_before_the_controller_may_elect() -> None:
     assert not lease.is_held(10_000)
 
 
-def test_late_answer_does_not_shorten_a_lease() -> None:
+def test_lease_is_not_shortened_by_a_late_answer() -> None:
     lease = Lease()
     lease.renewed(5_000, 10_000)
     lease.renewed(1_000, 10_000)

@@ -76,7 +76,7 @@ def test_connected_replica_that_is_not_level_leaves_after_its_time() -> None:
     assert kit.wanted(2_000) == frozenset({1})
 
 
-def test_replica_that_keeps_up_with_the_end_of_a_moment_ago_stays() -> None:
+def test_replica_level_with_the_previous_end_stays() -> None:
     kit = Kit({1, 2})
     for _ in range(60):
         kit.logs = {2: kit.end}  # the end of the last call

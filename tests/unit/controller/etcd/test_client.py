@@ -55,7 +55,7 @@ async def gateway() -> AsyncIterator[tuple[Gateway, EtcdGateway]]:
     server.stop()
 
 
-async def test_member_that_does_not_answer_is_passed_by(
+async def test_member_without_answer_is_skipped(
     gateway: tuple[Gateway, EtcdGateway],
 ) -> None:
     server, client = gateway
@@ -76,7 +76,7 @@ async def test_kept_connection_that_has_closed_is_replaced() -> None:
     server.stop()
 
 
-async def test_stream_has_one_object_a_line(gateway: tuple[Gateway, EtcdGateway]) -> None:
+async def test_stream_is_read_line_by_line(gateway: tuple[Gateway, EtcdGateway]) -> None:
     server, client = gateway
     server.body = b'{"result":{"TTL":"5"}}\n{"result":{}}'
     assert await client.call("lease/keepalive", {}) == {"result": {"TTL": "5"}}
@@ -86,7 +86,7 @@ async def test_stream_has_one_object_a_line(gateway: tuple[Gateway, EtcdGateway]
     ("status", "body"),
     [(503, b"{}"), (200, b"<html>"), (200, b"[]"), (200, b'{"error":"no leader"}')],
 )
-async def test_answer_that_is_an_error_is_none(
+async def test_answer_with_an_error_is_refused(
     gateway: tuple[Gateway, EtcdGateway], status: int, body: bytes
 ) -> None:
     server, client = gateway

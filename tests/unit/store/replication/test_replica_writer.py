@@ -62,7 +62,7 @@ def assert_same(slave: MessageStore, source: MessageStore) -> None:
 
 
 @pytest.mark.parametrize("mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_same_pulls_and_look_ups_give_the_same_answers(mode: str) -> None:
+def test_replica_answers_pulls_and_look_ups_as_its_master(mode: str) -> None:
     _, source, _ = master()
     kit = Kit(flush_disk_type=mode)
     slave = kit.open()
@@ -115,13 +115,13 @@ def test_replica_may_start_at_later_file() -> None:
     assert bodies(slave) == bodies(source)[low:]
 
 
-def test_bytes_that_are_no_record_are_refused() -> None:
+def test_bytes_that_are_not_a_record_are_refused() -> None:
     slave = Kit().open()
     with pytest.raises(StoreFormatError, match="no record"):
         slave.append_raw(0, b"\xff" * 200)
 
 
-def test_closed_store_takes_nothing() -> None:
+def test_closed_store_refuses_parts_of_the_log() -> None:
     slave = Kit().open()
     slave.close()
     with pytest.raises(StoreReadOnlyError):
@@ -267,7 +267,7 @@ def test_incomplete_record_is_dropped_and_another_one_takes_its_place(
     assert bodies(again) == bodies(other)
 
 
-def test_bytes_that_are_no_record_are_dropped_with_their_files() -> None:
+def test_bytes_that_are_not_a_record_are_dropped_with_their_files() -> None:
     source = Kit().open()
     put_many(source, 20)
     end = source.max_phy_offset

@@ -216,7 +216,7 @@ def test_cut_of_the_whole_log_that_ends_at_any_rename_is_finished_by_the_next_st
     master.close()
 
 
-def test_log_that_is_lost_after_a_complete_cut_is_not_taken_for_an_interrupted_one(
+def test_log_lost_after_a_complete_cut_does_not_count_as_an_interrupted_cut(
     tmp_path: Path,
 ) -> None:
     master = diverged(tmp_path, 0, 10, 150)
