@@ -1,9 +1,11 @@
 """Decisions about elections, from the stored state and the heartbeats; pure.
 
-Three waits come before an election:
+Four waits come before an election:
     - after its own start the controller elects no master for one heartbeat timeout, because it has
       heard no replica yet, and masters may hold leases of its predecessor; unless it has heard
       every replica of the set;
+    - after a silence of all replicas of all groups, in which the controller was cut off rather than
+      they, the present master has one heartbeat timeout to be heard again;
     - while a master may acknowledge without the whole set, by its lease, only itself is elected;
     - an unclean election waits until every member of the set has been silent for its timeout.
 
@@ -94,7 +96,7 @@ class Elections:
             return self._restore(group, now_ms)
         if self._is_master_alive(group, now_ms):
             return Decision()
-        if now_ms < (wait_ms := self._start_wait_ms(group)):
+        if now_ms < (wait_ms := max(self._start_wait_ms(group), self._silence_wait_ms(group))):
             return Decision(retry_ms=wait_ms)
         verdict = elect(
             group,
@@ -125,7 +127,8 @@ class Elections:
             designated=request.designated,
             unclean=self._may_be_unclean(group, now_ms),
         )
-        wait_ms = max(self._start_wait_ms(group), self._lease_wait_ms(group, verdict))
+        waits_ms = (self._start_wait_ms, self._silence_wait_ms)
+        wait_ms = max(self._lease_wait_ms(group, verdict), *(each(group) for each in waits_ms))
         if verdict.is_accepted and now_ms < wait_ms:
             remark = f"no election for {wait_ms - now_ms} ms: a master may still hold a lease"
             return refused(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, remark)
@@ -204,6 +207,13 @@ class Elections:
         """Return until when no master may be elected because of the start; 0 for no wait."""
         heard = [self._liveness.get(ReplicaKey(group.name, each)) for each in group.members]
         return 0 if group.members and all(heard) else self._start_wait_end_ms
+
+    def _silence_wait_ms(self, group: ReplicaGroup) -> int:
+        """Return until when the master may be heard again after a silence of all; 0: no wait."""
+        master_id = group.master_id
+        if master_id is None:
+            return 0
+        return self._liveness.silence_wait_ms(ReplicaKey(group.name, master_id))
 
     def _lease_wait_ms(self, group: ReplicaGroup, verdict: Verdict) -> int:
         """Return until when the elected replica must wait for the lease of another; 0: no wait."""

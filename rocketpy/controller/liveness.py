@@ -21,6 +21,13 @@ Not a setting: a restarted controller waits as long, until leases of its last pr
 DEFAULT_TIMEOUT_MS: Final = 10_000
 _MIN_TIMEOUT_MS: Final = 1_000
 _MAX_TIMEOUT_MS: Final = 60_000
+_SILENT_SHARE: Final = 3
+_SILENT_MS: Final = 3_000
+"""A silence of all replicas for a third of a heartbeat timeout, and at least 3 s, means that this
+controller was cut off: each of them sends several heartbeats in that time."""
+_LATE_MS: Final = 1_000
+"""Time after a silence in which heartbeats arrive that were sent before or in it, and after them
+the ends of their connections."""
 
 
 class ReplicaKey(NamedTuple):
@@ -87,6 +94,8 @@ class Liveness:
         self._by_group: dict[str, set[int]] = {}
         self._leases: dict[str, Lease] = {}
         self._strangers: dict[str, _Stranger] = {}
+        self._heard_ms: int | None = None
+        self._silence_end_ms: int | None = None
         # A connection has one replica; several if one process runs several brokers.
         self._by_connection: dict[Hashable, set[ReplicaKey]] = {}
 
@@ -95,6 +104,11 @@ class Liveness:
 
     def take(self, key: ReplicaKey, heartbeat: Heartbeat) -> None:
         """Replace the last heartbeat of a replica."""
+        now_ms, heard_ms = heartbeat.received_ms, self._heard_ms
+        silent_ms = max(_SILENT_MS, heartbeat.timeout_ms // _SILENT_SHARE)
+        if heard_ms is not None and now_ms - heard_ms >= silent_ms:
+            self._silence_end_ms = now_ms
+        self._heard_ms = now_ms
         old = self._heartbeats.get(key)
         if old is not None and old.connection != heartbeat.connection:
             self._forget_connection(old.connection, key)
@@ -135,6 +149,7 @@ class Liveness:
         self._by_connection.clear()
         self._leases.clear()
         self._strangers.clear()
+        self._heard_ms = self._silence_end_ms = None
 
     def get(self, key: ReplicaKey) -> Heartbeat | None:
         """Return the last heartbeat of a replica, or None."""
@@ -144,6 +159,16 @@ class Liveness:
         """Return whether a replica is alive."""
         last = self._heartbeats.get(key)
         return last is not None and not last.is_closed and now_ms < last.deadline_ms
+
+    def silence_wait_ms(self, key: ReplicaKey) -> int:
+        """Return until when a replica may be heard again after a silence of all; 0: no wait.
+
+        It has the time of a heartbeat timeout, as all of them had before the silence.
+        """
+        last, end_ms = self._heartbeats.get(key), self._silence_end_ms
+        if last is None or end_ms is None or last.received_ms >= end_ms + _LATE_MS:
+            return 0
+        return end_ms + last.timeout_ms
 
     def is_overdue(self, key: ReplicaKey, now_ms: int) -> bool:
         """Return whether a replica has been silent for its timeout; True if it was never heard."""

@@ -3,7 +3,10 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from rocketpy.broker.delay.delivery import DelayDelivery
 from rocketpy.errors import RocketPyError
@@ -207,6 +210,26 @@ def test_slave_keeps_its_broker_when_another_master_is_elected() -> None:
         assert numbers[0] == numbers[1] == numbers[2]
 
     play(course)
+
+
+@pytest.mark.parametrize("cut_s", [5.0, 12.0])
+def test_controller_that_was_cut_off_from_all_replicas_keeps_the_master(cut_s: float) -> None:
+    async def course(scene: Scene) -> None:
+        scene.failover = replace(scene.failover, controller_heart_beat_timeout_mills=10_000)
+        master, _, _ = await scene.begin()
+        mastership = master.node and master.node.mastership
+        alone = scene.controller.host.name
+        for _ in range(5):
+            scene.network.partition([alone], [each for each in scene._hosts if each != alone])
+            await asyncio.sleep(cut_s)
+            scene.network.heal()
+            await asyncio.sleep(20.0)
+            await scene.healed()
+        assert master.node
+        assert master.node.mastership is mastership, "the same role in the same epoch"
+
+    # Without leases: a master with one acknowledges nothing after 10 s.
+    play(course, 5)
 
 
 def test_group_whose_controller_lost_its_state_joins_a_new_one() -> None:

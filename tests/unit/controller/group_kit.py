@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from rocketpy.controller.events import AnyEvent, IdApplied
-from rocketpy.controller.liveness import Heartbeat
+from rocketpy.controller.liveness import Heartbeat, Liveness, ReplicaKey
 from rocketpy.controller.replica_groups import ReplicaGroup, ReplicaGroups
 from rocketpy.controller.rules import Standing, Verdict, elected
 from rocketpy.proto.wire.codes import ResponseCode
@@ -64,6 +64,12 @@ def heartbeat(
         connection=connection,
         needs_all=needs_all,
     )
+
+
+def hear_another_group(liveness: Liveness, from_ms: int, to_ms: int) -> None:
+    """Take the heartbeats of another group each second: the controller is not cut off."""
+    for at_ms in range(from_ms, to_ms, 1_000):
+        liveness.take(ReplicaKey("another", 1), heartbeat(at_ms, connection="another"))
 
 
 def code_of(verdict: Verdict) -> ResponseCode:

@@ -10,7 +10,7 @@ from rocketpy.controller.group_store import GroupStore
 from rocketpy.controller.liveness import LEASE_MS, Liveness, ReplicaKey
 from rocketpy.errors import DiskFullError
 from tests.unit.broker.fakes import FakeClock
-from tests.unit.controller.group_kit import NAME, applied, heartbeat, only
+from tests.unit.controller.group_kit import NAME, applied, hear_another_group, heartbeat, only
 
 INTERVAL_MS = 5_000
 
@@ -66,6 +66,7 @@ class World:
         return self.clock.monotonic_ms()
 
     def pass_ms(self, ms: int) -> None:
+        hear_another_group(self.liveness, self.now_ms, self.now_ms + ms)
         self.clock.now_ms += ms
 
     def hear(self, number: int, *, needs_all: bool | None = None) -> None:

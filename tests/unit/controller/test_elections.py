@@ -7,7 +7,13 @@ from rocketpy.controller.events import MasterElected
 from rocketpy.controller.liveness import LEASE_MS, Liveness, ReplicaKey
 from rocketpy.controller.replica_groups import ReplicaGroup
 from rocketpy.proto.wire.codes import ResponseCode
-from tests.unit.controller.group_kit import NAME, code_of, group_with, heartbeat
+from tests.unit.controller.group_kit import (
+    NAME,
+    code_of,
+    group_with,
+    hear_another_group,
+    heartbeat,
+)
 
 Code = ResponseCode
 LATER_MS = START_WAIT_MS + 1_000
@@ -20,8 +26,17 @@ class World:
         self.liveness = Liveness()
         self.elections = Elections(self.liveness, lambda: unclean)
         self.elections.start(0)
+        self._heard_ms = 0
 
     def hear(self, number: int, at_ms: int, *, needs_all: bool | None = None, end: int = 0) -> None:
+        hear_another_group(self.liveness, self._heard_ms, at_ms)
+        self._heard_ms = at_ms
+        self.hear_alone(number, at_ms, needs_all=needs_all, end=end)
+
+    def hear_alone(
+        self, number: int, at_ms: int, *, needs_all: bool | None = None, end: int = 0
+    ) -> None:
+        """Take a heartbeat after a silence of all replicas, if it comes late."""
         beat = heartbeat(at_ms, connection=f"c{number}", needs_all=needs_all, end=end)
         key = ReplicaKey(NAME, number)
         self.liveness.take(key, beat)
@@ -58,6 +73,44 @@ def test_decide_silent_master_is_replaced_after_its_timeout() -> None:
     world.hear(2, LATER_MS + 9_000)
     assert world.elected_by(TWO, LATER_MS + 9_999) is None
     assert world.elected_by(TWO, LATER_MS + 10_000) == 2
+
+
+def test_decide_after_a_silence_of_all_waits_until_the_master_is_heard_again() -> None:
+    world = World()
+    world.hear(1, LATER_MS)
+    world.hear(2, LATER_MS)
+    world.lose(1)
+    world.lose(2)
+    again_ms = LATER_MS + 4_000
+    world.hear_alone(2, again_ms)
+    decision = world.elections.decide(TWO, again_ms)
+    assert (decision.verdict, decision.retry_ms) == (None, again_ms + 10_000)
+    assert not world.elections.answer(TWO, ElectionRequest(asker=2), again_ms).is_accepted
+    world.hear_alone(1, again_ms + 50)
+    assert world.elections.decide(TWO, again_ms + 50).retry_ms is None
+    world.lose(1)
+    assert world.elected_by(TWO, again_ms + 60) is None, "it was sent before the silence"
+    world.hear_alone(1, again_ms + 1_000)
+    world.hear_alone(2, again_ms + 1_000)
+    world.lose(1)
+    assert world.elected_by(TWO, again_ms + 1_010) == 2
+
+
+def test_decide_after_a_silence_of_all_elects_when_the_master_stays_away() -> None:
+    world = World()
+    world.hear(1, LATER_MS)
+    world.hear(2, LATER_MS)
+    for at_ms in range(LATER_MS + 60_000, LATER_MS + 70_000, 1_000):
+        world.hear_alone(2, at_ms)
+        assert world.elected_by(TWO, at_ms) is None
+    assert world.elected_by(TWO, LATER_MS + 70_000) == 2
+
+
+def test_decide_after_a_silence_of_all_elects_at_once_without_a_master() -> None:
+    world = World()
+    world.hear(2, LATER_MS)
+    world.hear_alone(2, LATER_MS + 20_000)
+    assert world.elected_by(replace(TWO, master_id=None), LATER_MS + 20_000) == 2
 
 
 def test_decide_new_group_waits_for_a_request() -> None:
