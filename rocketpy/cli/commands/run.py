@@ -4,7 +4,9 @@ import sys
 from pathlib import Path
 
 import click
+import orjson
 
+from rocketpy.app.application import App
 from rocketpy.app.supervisor import Supervisor, code_version, load_app
 from rocketpy.terminal.cluster_selection import (
     DEFAULT_NAMESRV,
@@ -31,6 +33,9 @@ from rocketpy.terminal.common import CONTEXT
               help="Port of /live and /ready over HTTP; 0 chooses a free one.")  # fmt: skip
 @click.option("--health-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
               help="Local address of that port; probes of Kubernetes need 0.0.0.0.")  # fmt: skip
+@click.option("--asyncapi", type=click.Path(dir_okay=False, allow_dash=True), metavar="FILE",
+              help="Write the AsyncAPI document of the app as JSON and run nothing; - is standard "
+                   "output.")  # fmt: skip
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -41,6 +46,7 @@ def command(
     namesrv: str,
     health_port: int | None,
     health_address: str,
+    asyncapi: str | None,
 ) -> int:
     """Run the handlers of a `rocketpy.App` until SIGTERM, SIGHUP or Ctrl-C.
 
@@ -52,8 +58,15 @@ def command(
             "--health-port is of one process: leave --workers out, and run several commands with "
             "a port each, or several containers"
         )
+    if asyncapi is not None and (workers > 1 or reload or health_port is not None):
+        raise click.UsageError(
+            "--asyncapi runs nothing: leave --workers, --reload and --health-port out"
+        )
     lend_namesrv(ctx, namesrv)  # also to the workers
     found = load_app(app)
+    if asyncapi is not None:
+        _write_document(found, asyncapi)
+        return 0
     if workers == 1 and not reload:
         if health_port is None:
             found.run()
@@ -65,3 +78,13 @@ def command(
         once += ["--health-port", str(health_port), "--health-address", health_address]
     here = Path.cwd()
     return Supervisor(once, workers, (lambda: code_version(here)) if reload else None).run()
+
+
+def _write_document(app: App, path: str) -> None:
+    """Write the AsyncAPI document of an app; a file is replaced when all of it is written."""
+    text = orjson.dumps(app.asyncapi(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    try:
+        with click.open_file(path, "wb", atomic=path != "-") as file:
+            file.write(text)
+    except OSError as error:
+        raise click.FileError(path, error.strerror) from error

@@ -1,5 +1,6 @@
 """`rocketpy run`: name servers of the app and of the command."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -67,3 +68,40 @@ def test_health_port_is_of_one_process() -> None:
     assert refused.exit_code == 2
     assert "--health-port is of one process" in refused.output
     assert run("--health-port", "65536").exit_code == 2
+
+
+HANDLER = """
+
+@app.subscribe("orders", group="billing")
+async def bill(order: dict[str, int]) -> None:
+    \"\"\"Groß oder klein.\"\"\"
+"""
+
+
+def test_asyncapi_writes_the_document_and_runs_nothing(tmp_path: Path) -> None:
+    with (tmp_path / "apps_of_a_run.py").open("a", encoding="utf-8") as module:
+        module.write(HANDLER)
+    shown = run("--asyncapi", "-")
+    assert shown.exit_code == 0
+    document = json.loads(shown.output)
+    assert document["operations"]["bill"]["x-rocketmq"]["group"] == "billing"
+    assert "Groß oder klein." in shown.output
+    (tmp_path / "asyncapi.json").write_text("of before")
+    written = run("--asyncapi", "asyncapi.json")
+    assert (written.exit_code, written.output) == (0, "")
+    assert json.loads((tmp_path / "asyncapi.json").read_text("utf-8")) == document
+
+
+@pytest.mark.parametrize("other", [["--workers", "2"], ["--reload"], ["--health-port", "0"]])
+def test_asyncapi_with_options_of_a_run_is_refused(other: list[str], tmp_path: Path) -> None:
+    refused = run("--asyncapi", "asyncapi.json", *other)
+    assert refused.exit_code == 2
+    assert not (tmp_path / "asyncapi.json").exists()
+
+
+def test_asyncapi_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    for path in ("missing/asyncapi.json", str(tmp_path)):
+        refused = run("--asyncapi", path)
+        assert refused.exit_code in {1, 2}
+        assert path in refused.output
+        assert "Traceback" not in refused.output
