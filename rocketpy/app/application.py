@@ -36,12 +36,7 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar, Unpack
 
 from rocketpy.app import health
-from rocketpy.app.binding import (
-    bound,
-    check_result,
-    parameters_of,
-    publishing,
-)
+from rocketpy.app.binding import bound, check_result, parameters_of, publishing
 from rocketpy.client.callbacks.handler_signature import check_callback, check_middleware
 from rocketpy.client.callbacks.handler_threads import call_on_thread
 from rocketpy.client.callbacks.handlers import ErrorHandler, Handler, is_coroutine_function
@@ -248,9 +243,8 @@ class App:
             is_typed = is_typed and reads is not config.serializer
             is_any = is_typed or self.serializer is json_or_text
             if isinstance(used, ResponderConfig) and used.reply_serializer is None and is_any:
-                used = replace(
-                    used, reply_serializer=self.serializer
-                )  # the answer may have another type
+                # The answer may have another type.
+                used = replace(used, reply_serializer=self.serializer)
             if isinstance(used, ResponderConfig):
                 check_result(handler, used.reply_serializer or used.serializer)
             self._check_group(used)
@@ -357,13 +351,11 @@ class App:
         servers = self.client.config.name_servers or ()
         servers = servers.split(";") if isinstance(servers, str) else servers
         builder = DocumentBuilder(title, version, servers)
-        for kind, handler, config in (
-            (each.kind, each.handler, each.config) for each in self.subscriptions
-        ):
-            reply = None
-            if kind == "responder" and isinstance(config, ResponderConfig):
+        for each in self.subscriptions:
+            config, reply = each.config, None
+            if each.kind == "responder" and isinstance(config, ResponderConfig):
                 reply = config.reply_serializer or config.serializer
-            builder.receive(Receiving(handler, config, self._group_of(config), reply))
+            builder.receive(Receiving(each.handler, config, self._group_of(config), reply))
         for publishing_handler, topic in self._publications:
             builder.send(Sending(publishing_handler, topic, self.serializer))
         return builder.document()
@@ -384,10 +376,14 @@ class App:
     async def __aenter__(self) -> Self:
         """Start the client, wait for its cluster, call the hooks, start the consumers.
 
+        An app may be started again after its end: `client` is then another one, with the same
+        settings.
+
         Raises:
-            ClosedError: the app runs already, or has ended.
+            ClosedError: the app runs already.
         """
         self._begin()
+        self.client = self.client._reopened()  # noqa: SLF001 - as of one family
         try:
             await self._stack.enter_async_context(self.client)
             await self.client.ready(self._wait_s)
@@ -408,7 +404,7 @@ class App:
             try:
                 await self._stack.aclose()
             finally:
-                self._is_running = False
+                self._end()
             raise
         if self._state is ServerState.STARTING:  # `stop` may have been called meanwhile
             self._state = ServerState.SERVING
@@ -433,7 +429,15 @@ class App:
             await asyncio.gather(*(each.close() for each in self._consumers))
             await self._stack.aclose()
         finally:
-            self._is_running = False
+            self._end()
+
+    def _end(self) -> None:
+        """Forget what belongs to one run; the next one may be in another event loop."""
+        self._is_running = False
+        self._producer = None
+        self._consumers = []
+        self._ended = asyncio.Event()
+        self._stack = AsyncExitStack()
 
     def _consumer(self, subscription: Subscription) -> Consumer:
         config = self.effective(subscription)
@@ -527,7 +531,7 @@ class App:
 
         Raises:
             Exception: the failure of the consumer.
-            ClosedError: the app runs already, or has ended.
+            ClosedError: the app runs already.
             StartError: the port cannot be opened.
         """
         with health.health_port(health_port, health_address, self.not_ready):

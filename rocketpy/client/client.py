@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Callable
+from datetime import datetime
 from typing import Literal, TypeVar
 
 from rocketpy.client.callbacks.handlers import check_not_in_own_handler
@@ -144,6 +145,18 @@ class Client(AsyncLifecycle):
         """
         timeout_s = checked_timeout(timeout)
         await self._usable().wait_for_brokers(1e9 if timeout_s is None else timeout_s)
+
+    def _reopened(self) -> "Client":
+        """Return this client, or one of the same settings when it was closed."""
+        if self._instance is None or self._instance.is_running:
+            return self
+        return Client(
+            self.config,
+            clock=self._clock,
+            rng=self._rng,
+            make_remoting=self._make_remoting,
+            process_id=self._process_id,
+        )
 
     async def close(self) -> None:
         """Close consumers, producers and connections; every call waits for the one close.
@@ -341,6 +354,9 @@ class Client(AsyncLifecycle):
         """
         checked_topic(topic)
         checked_position("start", start)
+        if not fits(StartPosition | Literal["end"] | None, until):
+            kinds = described(Literal["end"] | datetime | float | None)
+            raise ConfigError(f"{until!r} is not {kinds}", key="until")
         ending: StartPosition | None = "latest" if until == "end" else until
         if ending is not None:
             checked_position("until", ending)

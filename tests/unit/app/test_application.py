@@ -374,6 +374,64 @@ def test_app_that_runs_is_not_started_a_second_time() -> None:
     run_sim(main)
 
 
+def test_app_that_has_ended_is_started_again() -> None:
+    apps: list[App] = []
+    handled: list[str] = []
+
+    async def main(cluster: Cluster) -> None:
+        if not apps:
+            app = App(cluster.client())
+
+            @app.publisher("copies")
+            @app.subscribe("t", group="c", start="earliest")
+            async def handle(body: str) -> str:
+                handled.append(body)
+                return body
+
+            apps.append(app)
+        app = apps[0]
+        if len(handled) > 1:  # the network of another loop
+            app.client = cluster.client()
+        for count in (1, 2):
+            cluster.put("t", b"a body")
+            before = len(handled)
+            async with app:
+                await until(lambda: len(handled) > before and cluster.of_code(SEND))  # noqa: B023
+                assert app.not_ready() == []
+            assert len(cluster.of_code(SEND)) >= count
+            with pytest.raises(ClosedError, match="not started"):
+                _ = app.producer
+
+    for _ in range(2):
+        run_sim(main, queues=1)
+
+
+def test_app_whose_start_failed_is_started_again() -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.put("t", b"1")
+        app = App(cluster.client())
+        got: list[int] = []
+        is_failing = True
+
+        @app.on_start
+        async def begin() -> None:
+            if is_failing:
+                raise KeyError("no table")
+
+        @app.subscribe("t", group="c", start="earliest")
+        async def handle(body: int) -> None:
+            got.append(body)
+            app.stop()
+
+        with pytest.raises(KeyError):
+            await app.serve()
+        is_failing = False
+        await app.serve()
+        assert got == [1]
+
+    run_sim(main, queues=1)
+
+
 async def test_test_apps_of_one_app_are_not_nested() -> None:
     app = App("a:1")
     is_failing = True

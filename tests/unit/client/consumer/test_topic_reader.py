@@ -80,6 +80,17 @@ def test_positions_are_those_of_consumers() -> None:
     run_sim(main, queues=1)
 
 
+def test_end_that_is_none_is_refused_with_those_that_are() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            wrong: Any
+            for wrong in ("End", True, float("nan"), "2026-01-01"):
+                with pytest.raises(ConfigError, match="is not one of 'end', a datetime, a number"):
+                    await bodies(client, until=wrong)
+
+    run_sim(main)
+
+
 def test_reading_without_an_end_waits_for_further_messages() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
