@@ -9,7 +9,7 @@ import logging
 import random
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 from rocketpy.client.cluster.broker_api import BrokerApi
 from rocketpy.client.cluster.broker_requests import GroupMember, ProducerMember, ServerRequests
@@ -203,7 +203,8 @@ class Instance:
         for topic in topics:
             while True:
                 try:
-                    await self.routes.refresh(topic)
+                    async with self._attempt(limit_s, end_ms):
+                        await self.routes.refresh(topic)
                     break
                 except NameServerAddressError:
                     raise
@@ -237,7 +238,9 @@ class Instance:
         while True:
             failure: RocketPyError
             try:
-                response = await self.name_servers.invoke(RequestCode.GET_BROKER_CLUSTER_INFO, {})
+                async with self._attempt(limit_s, end_ms):
+                    code = RequestCode.GET_BROKER_CLUSTER_INFO
+                    response = await self.name_servers.invoke(code, {})
                 if ClusterInfo.decode(response.body).broker_addr_table:
                     return
                 failure = NoRouteError("no broker is registered at the name servers")
@@ -257,6 +260,18 @@ class Instance:
             await asyncio.sleep(min(_LOOK_UP_PAUSE_MS, left_ms) / 1000)
             if not self.is_running:
                 raise ClosedError("the client was closed before its cluster was reached")
+
+    @contextlib.asynccontextmanager
+    async def _attempt(self, limit_s: float, end_ms: int) -> AsyncIterator[None]:
+        """Bound an attempt of a wait, raising NoNameServerError; a wait of 0 s is one attempt."""
+        # The last attempt begins when the time has ended.
+        left_ms = max(end_ms - self.clock.monotonic_ms(), _LOOK_UP_PAUSE_MS)
+        try:
+            async with asyncio.timeout(left_ms / 1000 if limit_s else None):
+                yield
+        except TimeoutError:
+            words = f"no name server answers: none responded within {left_ms} ms"
+            raise NoNameServerError(words) from None
 
     async def topic_names(self) -> set[str]:
         """Return the names of topics, without system, retry and dead letter topics.

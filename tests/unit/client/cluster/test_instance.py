@@ -2,13 +2,19 @@
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.config import ClientConfig
-from rocketpy.errors import ClientError, ConnectError, NoNameServerError
+from rocketpy.errors import (
+    ClientError,
+    ConnectError,
+    NoNameServerError,
+    RequestTimeoutError,
+)
 from rocketpy.proto.bodies.heartbeat import ConsumerData
 from rocketpy.proto.bodies.route import BrokerData, QueueData, TopicRouteData
 from rocketpy.proto.wire import fastjson
@@ -26,6 +32,7 @@ class FakeRemoting:
     def __init__(self) -> None:
         self.requests: list[tuple[str, RemotingCommand]] = []
         self.down: set[str] = set()
+        self.silent: set[str] = set()
         self.brokers = {"a": {0: "a:1"}, "b": {0: "b:1", 1: "b:2"}}
         self.closed = 0
         self.on_unregister: Any = None
@@ -47,6 +54,9 @@ class FakeRemoting:
         await asyncio.sleep(0)
         if address in self.down:
             raise ConnectError(f"{address} is down")
+        if address in self.silent:
+            await pass_time(timeout_ms / 1000)
+            raise RequestTimeoutError(f"no answer from {address}")
         if command.code == ROUTE:
             route = TopicRouteData(
                 queue_datas=[QueueData(name, 1, 1, 6) for name in self.brokers],
@@ -301,22 +311,43 @@ def test_lost_broker_has_the_routes_fetched_again_a_few_times() -> None:
     assert fetches == [1.0, 2.0, 4.0, 10.0, 16.0]
 
 
-@pytest.mark.parametrize("limit_s", [0, 0.3, 1])
-def test_wait_for_brokers_ends_with_its_time(limit_s: float) -> None:
+def time_of_a_wait(wait: Callable[[Instance], Awaitable[None]], **servers: set[str]) -> float:
+    """Return how long a wait without an answer takes in simulated time, in seconds."""
     loop = SimLoop(1)  # type: ignore[abstract]  # sockets and signals stay abstract on purpose
 
     async def main() -> float:
         remoting: Any = FakeRemoting()
-        remoting.down = {NAMESRV}
+        vars(remoting).update(servers)
         config = ClientConfig(name_servers=NAMESRV, client_ip="10.0.0.1")
         clock = LoopClock(loop)
         instance = Instance(config, remoting, clock=clock, rng=random.Random(1), process_id=1)
         await instance.start()
         began_ms = clock.monotonic_ms()
         with pytest.raises(NoNameServerError):
-            await instance.wait_for_brokers(limit_s)
+            await wait(instance)
         passed_ms = clock.monotonic_ms() - began_ms
         await instance.close()
         return passed_ms / 1000
 
-    assert limit_s <= loop.run_until_complete(main()) <= limit_s + 0.1
+    try:
+        return loop.run_until_complete(main())
+    finally:
+        loop.end_tasks()
+        loop.close()
+
+
+@pytest.mark.parametrize("limit_s", [0, 0.3, 1])
+def test_wait_for_brokers_ends_with_its_time(limit_s: float) -> None:
+    passed_s = time_of_a_wait(lambda each: each.wait_for_brokers(limit_s), down={NAMESRV})
+    assert limit_s <= passed_s <= limit_s + 0.1
+
+
+@pytest.mark.parametrize("limit_s", [0.5, 1, 2, 4, 10])
+def test_waits_end_with_their_time_though_name_servers_are_silent(limit_s: float) -> None:
+    waits: list[Callable[[Instance], Awaitable[None]]] = [
+        lambda each: each.wait_for_brokers(limit_s),
+        lambda each: each.look_up(["t", "u"], limit_s),
+    ]
+    for wait in waits:
+        passed_s = time_of_a_wait(wait, silent={NAMESRV})
+        assert limit_s <= passed_s <= limit_s + 0.6
