@@ -40,6 +40,13 @@ class Serializer(Protocol[B_co]):
         ...
 
 
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:  # bytes of a file name, or half of a pair of UTF-16
+        raise IllegalMessageError(f"the body is no text that UTF-8 can hold: {error}") from error
+
+
 class PlainSerializer:
     """Bytes as they are, text as UTF-8, nothing else."""
 
@@ -49,12 +56,12 @@ class PlainSerializer:
         """Return `value` as bytes.
 
         Raises:
-            IllegalMessageError: it is neither bytes nor text.
+            IllegalMessageError: it is neither bytes nor text, or text that UTF-8 cannot hold.
         """
         if type(value) is bytes:
             return value
         if isinstance(value, str):
-            return value.encode()
+            return _utf8(value)
         if isinstance(value, bytes | bytearray | memoryview):
             return bytes(value)
         msg = f"a body of type {type(value).__name__} needs a serializer, for example rocketpy.json"
@@ -74,7 +81,7 @@ class TextSerializer:
         """Return a text as bytes; raises IllegalMessageError when it is none."""
         if not isinstance(value, str):
             raise IllegalMessageError(f"the body is a {type(value).__name__}, not a text")
-        return value.encode()
+        return _utf8(value)
 
     def loads(self, data: bytes) -> str:
         """Return the text; raises ValueError when the bytes are no UTF-8."""
@@ -211,7 +218,7 @@ class JsonOrTextSerializer(JsonSerializer):
     def dumps(self, value: Any) -> bytes:  # noqa: ANN401
         """Return `value` as bytes; raises IllegalMessageError when JSON cannot hold it."""
         if type(value) is str:  # members of an enum are a matter of JSON
-            return value.encode()
+            return _utf8(value)
         if isinstance(value, bytes | bytearray | memoryview):
             return bytes(value)
         return super().dumps(value)

@@ -230,7 +230,19 @@ def _user_properties(options: SendOptions, moment: DeliveryTime | None) -> str:
     # One count over the whole text is cheaper than a look at each value.
     if text.count(NAME_SEPARATOR) + text.count(PAIR_SEPARATOR) != 2 * len(given):
         raise IllegalMessageError("tags, keys and headers must not contain \\x01 or \\x02")
+    if not text.isascii():
+        _check_utf8(given)
     return text
+
+
+def _check_utf8(properties: Mapping[str, str]) -> None:
+    """Raise IllegalMessageError for a property that UTF-8 cannot hold."""
+    for name, value in properties.items():
+        try:
+            f"{name}{value}".encode()
+        except UnicodeEncodeError as error:
+            words = f"property {name!r}: {value!r} is no text that UTF-8 can hold"
+            raise IllegalMessageError(words) from error
 
 
 def _joined_keys(keys: Iterable[str]) -> str:

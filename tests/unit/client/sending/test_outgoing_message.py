@@ -11,7 +11,7 @@ import pytest
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.messages.message import Message
 from rocketpy.client.messages.send_options import SendOptions
-from rocketpy.client.messages.serializers import json
+from rocketpy.client.messages.serializers import json, json_or_text, msgpack, plain, text
 from rocketpy.client.sending.outgoing_message import (
     SEND,
     Outgoing,
@@ -99,6 +99,28 @@ def test_system_properties_may_be_given_by_code_that_builds_on_this() -> None:
 def test_separator_in_properties_raises(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(IllegalMessageError, match=reason):
         build(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"tag": "\udcff"}, "TAGS"),
+        ({"keys": ["a", "b\ud800"]}, "KEYS"),
+        ({"order_key": "\udcff"}, "__SHARDINGKEY"),
+        ({"headers": {"city": "\udcff"}}, "city"),
+        ({"headers": {"\udcff": "x"}}, "udcff"),
+    ],
+)
+def test_text_that_utf_8_cannot_hold_is_refused_by_name(options: dict[str, Any], name: str) -> None:
+    with pytest.raises(IllegalMessageError, match=f"{name}.* no text that UTF-8 can hold"):
+        build(**options)
+    assert build(tag="gr\u00fcn").properties.count("gr\u00fcn") == 1
+
+
+@pytest.mark.parametrize("serializer", [plain, text, json_or_text, json, msgpack])
+def test_text_body_that_utf_8_cannot_hold_is_refused(serializer: Any) -> None:
+    with pytest.raises(IllegalMessageError, match=r"the body .*surrogates not allowed"):
+        build("name\udcff", serializer=serializer)
 
 
 @pytest.mark.parametrize(
