@@ -14,7 +14,9 @@ from rocketpy.proto.record.message import MessageExt
 
 Row = Mapping[str, object]
 
-_BODY_WIDTH: Final = 60
+_FREE_TEXT: Final = frozenset({"body", "reason"})
+"""Columns that a table shortens; names, ids, paths and errors are shown whole."""
+_FREE_TEXT_WIDTH: Final = 60
 
 
 def show(rows: Iterable[Row], output: str, *, columns: Sequence[str] = (), empty: str = "") -> None:
@@ -48,8 +50,7 @@ def table(rows: Sequence[Row], columns: Sequence[str] = ()) -> list[str]:
     if not rows:
         return []
     names = list(columns) or list(rows[0])
-    cells = [[_cell(shown_body(row) if name == "body" else row[name]) for name in names]
-             for row in rows]  # fmt: skip
+    cells = [[_cell(name, row) for name in names] for row in rows]
     widths = [max(len(name), *(len(line[at]) for line in cells)) for at, name in enumerate(names)]
     right = [type(rows[0][name]) in {int, float} for name in names]
     lines = []
@@ -157,7 +158,8 @@ def message_row(message: MessageExt, brokers: Mapping[str, str] | str) -> dict[s
     }
 
 
-def _cell(value: object) -> str:
+def _cell(name: str, row: Row) -> str:
+    value = shown_body(row) if name == "body" else row[name]
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
@@ -165,4 +167,6 @@ def _cell(value: object) -> str:
     if isinstance(value, list | tuple):
         value = " ".join(str(each) for each in value)
     text = printable("" if value is None else str(value))
-    return text if len(text) <= _BODY_WIDTH else text[: _BODY_WIDTH - 3] + "..."
+    if name not in _FREE_TEXT or len(text) <= _FREE_TEXT_WIDTH:
+        return text
+    return text[: _FREE_TEXT_WIDTH - 3] + "..."

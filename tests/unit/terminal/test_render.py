@@ -15,12 +15,20 @@ ROWS = [
 
 def test_table_has_a_header_and_aligned_columns(capsys: pytest.CaptureFixture[str]) -> None:
     show(ROWS, "table", columns=("count", "ok", "rate", "tags", "name"))
-    long = "long" * 14 + "l..."
     assert capsys.readouterr().out.splitlines() == [
         "COUNT  OK      RATE  TAGS  NAME",
         "    5  yes  1,234.6  x y   a",
-        f"12000  no       0.0        {long}",
+        f"12000  no       0.0        {'long' * 40}",
     ]
+
+
+def test_table_shortens_free_text_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "x" * 127
+    names = ("topic", "group", "broker", "key", "value", "error", "tag")
+    show([dict.fromkeys((*names, "body", "reason"), long)], "table")
+    *whole, body, reason = capsys.readouterr().out.splitlines()[1].split()
+    assert whole == [long] * len(names)
+    assert body == reason == "x" * 57 + "..."
 
 
 def test_json_output_has_all_keys(capsys: pytest.CaptureFixture[str]) -> None:
