@@ -5,6 +5,7 @@ Source: MQAdminImpl, DefaultMQAdminExtImpl (5.4.0).
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from difflib import get_close_matches
 from typing import TypeVar
 
 from rocketpy.client.cluster.name_servers import NameServers
@@ -219,14 +220,20 @@ class Servers:
             ClientError: the cluster or broker does not exist.
         """
         found: dict[str, str] = {}
-        for data in _selected(await self.cluster_info(), cluster, broker):
+        info = await self.cluster_info()
+        for data in _selected(info, cluster, broker):
             if data.master_addr is not None:
                 found[data.broker_name] = data.master_addr
         if not found:
             wanted = (
                 f" of broker {broker}" if broker else f" of cluster {cluster}" if cluster else ""
             )
-            raise ClientError(f"no master{wanted} is registered with the name server")
+            name, known = broker or cluster, set(info.broker_addr_table)
+            if not broker:
+                known = set(info.cluster_addr_table)
+            near = [] if name in known else get_close_matches(name, sorted(known), n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ClientError(f"no master{wanted} is registered with the name server{hint}")
         return found
 
     async def all_masters(self, *, cluster: str = "") -> dict[str, str]:

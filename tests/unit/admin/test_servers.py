@@ -34,6 +34,16 @@ async def test_masters_by_name_cluster_and_broker(admin: Admin) -> None:
             await admin.broker_addresses(**wrong)
 
 
+async def test_name_near_that_of_a_broker_or_cluster_is_answered_with_it(admin: Admin) -> None:
+    for wrong, near in (
+        ({"broker": "brokr-a"}, "broker-a"),
+        ({"broker": "brokr-a", "cluster": "c1"}, "broker-a"),
+        ({"cluster": "c1-"}, "c1"),
+    ):
+        with pytest.raises(ClientError, match=f"; did you mean {near}[?]$"):
+            await admin.broker_addresses(**wrong)
+
+
 async def test_request_skips_a_name_server_that_is_down(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
