@@ -270,7 +270,8 @@ class Instance:
             async with asyncio.timeout(left_ms / 1000 if limit_s else None):
                 yield
         except TimeoutError:
-            words = f"no name server answers: none responded within {left_ms} ms"
+            asked = ", ".join(self.name_servers.addresses)
+            words = f"no name server answers: no answer from {asked} within {left_ms} ms"
             raise NoNameServerError(words) from None
 
     async def topic_names(self) -> set[str]:

@@ -323,7 +323,7 @@ def time_of_a_wait(wait: Callable[[Instance], Awaitable[None]], **servers: set[s
         instance = Instance(config, remoting, clock=clock, rng=random.Random(1), process_id=1)
         await instance.start()
         began_ms = clock.monotonic_ms()
-        with pytest.raises(NoNameServerError):
+        with pytest.raises(NoNameServerError, match=NAMESRV):
             await wait(instance)
         passed_ms = clock.monotonic_ms() - began_ms
         await instance.close()
