@@ -188,7 +188,7 @@ class Broker:
         # A slave without a log copies that of its master.
         parts.store.open(
             start_empty=self._start_empty or parts.role.is_slave,
-            hold_back=parts.replication.waits_for_slaves,
+            hold_back=parts.replication.hides_unconfirmed,
             has_controller=parts.replication.has_controller,
         )
         try:

@@ -136,6 +136,7 @@ class GroupWorld:
         self.nodes = [GroupNode(self, number) for number in range(1, 1 + REPLICAS)]
         self._masters: dict[int, str] = {}
         self._checked: set[Acknowledgements] = set()
+        self._shown: dict[tuple[int, int], bytes] = {}
         self._ends_s = 0.0
         self._broken: list[AssertionError] = []
 
@@ -169,6 +170,7 @@ class GroupWorld:
             await asyncio.sleep(self.rng.uniform(0.001, 0.05))
             try:
                 self._check_masters()
+                self._check_shown(self.rng.choice(self.nodes))
             except AssertionError as error:
                 self._broken.append(error)
 
@@ -185,6 +187,21 @@ class GroupWorld:
                 acting.append(each.name)
             self._check_minimum(each, mastership)
         assert len(acting) < 2, f"two masters may acknowledge: {acting}"
+
+    def _check_shown(self, node: GroupNode) -> None:
+        """What consumers read last at any replica is what others read there."""
+        store = node.store
+        if store is None or not self.needs_all or not node.is_settled:
+            return
+        for queue in range(SENDERS):
+            end = store.max_offset(TOPIC, queue)
+            for offset in range(max(store.min_offset(TOPIC, queue), end - 3), end):
+                result = store.get_message(TOPIC, queue, offset, 1, 1 << 20)
+                if result.status is not GetMessageStatus.FOUND:
+                    continue
+                body = decode_message(bytes(result.buffers[0])).body
+                before = self._shown.setdefault((queue, offset), body)
+                assert body == before, f"{node.name}: another message at {queue}, {offset}"
 
     def _check_minimum(self, node: GroupNode, mastership: Mastership) -> None:
         """A master whose stored set has too few members must confirm nothing."""

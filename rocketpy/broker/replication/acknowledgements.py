@@ -214,6 +214,11 @@ class Acknowledgements:
         return found
 
     @property
+    def has_controller(self) -> bool:
+        """Whether a controller may elect any of the replicas."""
+        return self._membership is not None
+
+    @property
     def needs_lease(self) -> bool:
         """Whether each acknowledgement depends on the master's lease."""
         return self._membership is not None and self._named is None

@@ -42,12 +42,10 @@ class AutoSwitchMaster:
 
     Attributes:
         hello: of the slave; None before it was received.
-        sent_confirmed: end of the confirmed part, as it was last sent to the slave.
     """
 
     def __init__(self, log: ComparedLog) -> None:
         self.hello: SlaveHello | None = None
-        self.sent_confirmed: int = 0
         self._log = log
         self._epochs = with_origin(log.epochs)
         self._opening = b""
@@ -90,7 +88,6 @@ class AutoSwitchMaster:
         """Return the bytes before a part of the log, or a heartbeat."""
         epoch = epoch_at(self._epochs, phy_offset)
         assert epoch is not None  # `with_origin`
-        self.sent_confirmed = confirmed
         return encode_part_head(phy_offset, size_bytes, epoch, confirmed)
 
 

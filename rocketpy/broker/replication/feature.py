@@ -189,9 +189,11 @@ class Replication:
         return None if self.server is None else self.server.send_refusal
 
     @property
-    def waits_for_slaves(self) -> bool:
-        """Whether sends wait for slaves at the moment."""
-        return self.server is not None and self.server.acknowledgements.needed > 1
+    def hides_unconfirmed(self) -> bool:
+        """Whether consumers wait for recovered messages that no other replica may have."""
+        if self.server is None:
+            return self.has_controller
+        return self.server.acknowledgements.needed > 1
 
     def configure(self, config: ReplicationConfig) -> None:
         """Apply changed settings (needed copies); on any thread."""

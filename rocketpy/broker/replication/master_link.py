@@ -117,6 +117,9 @@ class MasterLink(asyncio.Protocol):
         self._on_event = on_event
         self._on_data = on_data
         self._membership = membership or Membership()
+        # Another replica may be elected, and continue without what is not confirmed: consumers must
+        # not have seen that. A classic master does not report what is.
+        self._hides = membership is not None and protocol is not HaProtocol.CLASSIC
         self._transport: asyncio.Transport | None = None
         self._handshake: SlaveHandshake | None = None
         self._auto_switch: AutoSwitchSlave | None = None
@@ -209,7 +212,7 @@ class MasterLink(asyncio.Protocol):
         self._feed = feed
         self._on_event(Event.ACCEPTED, "")
         self._is_streaming = True
-        if self._auto_switch is None:
+        if not self._hides:
             self._copy.show_all()
         self._send_report(must=True)
         self._copy.when_flushed(self._flushed_on_any_thread)
@@ -280,7 +283,7 @@ class MasterLink(asyncio.Protocol):
         last = parts[-1]
         if isinstance(last, pair_frames.Data | EpochPart):
             self.confirmed = last.confirmed
-        if self._auto_switch is not None:
+        if self._hides:
             self._copy.show_to(self.confirmed)
         must_report = is_heartbeat and self.protocol is not HaProtocol.CLASSIC
         if self._step_timer is None and not self._is_stalled:

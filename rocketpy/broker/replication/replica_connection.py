@@ -154,6 +154,7 @@ class ReplicaConnection(AcceptedProtocol):
         self._probe_ms = _PROBE_MS
         self._opened_ms = self._read_ms = self._written_ms = owner.now_ms()
         self._probed_ms: int | None = None
+        self._sent_confirmed = 0
         self._is_paused = False
         self._is_reading = False
         self._timer: asyncio.Handle | None = None
@@ -542,11 +543,11 @@ class ReplicaConnection(AcceptedProtocol):
 
     def _pair_head(self, phy_offset: int, data: bytes, tags: FrameTags | None) -> bytes:
         # Tags number the frames: each head that is made must be sent, in this order.
-        confirmed = self._owner.acknowledgements.confirmed_end
+        confirmed = self._sent_confirmed = self._owner.acknowledgements.confirmed_end
         return pair_frames.encode_data_head(phy_offset, data, confirmed, tags)
 
     def _auto_switch_head(self, phy_offset: int, data: bytes) -> bytes:
-        confirmed = self._owner.acknowledgements.confirmed_end
+        confirmed = self._sent_confirmed = self._owner.acknowledgements.confirmed_end
         return self._auto_switch.part_head(phy_offset, len(data), confirmed)
 
     # -- deadlines ---------------------------------------------------------------------------
@@ -572,11 +573,11 @@ class ReplicaConnection(AcceptedProtocol):
             self._heartbeat(now_ms)
 
     def _has_news(self) -> bool:
-        """Return whether consumers of an AutoSwitch slave may read more than the slave knows."""
-        peer = None if self.stream is None else self.stream.auto_switch
-        if peer is None or self._is_paused:
+        """Return whether consumers of a slave that a controller may elect may read more by now."""
+        acknowledgements = self._owner.acknowledgements
+        if not acknowledgements.has_controller or self._is_paused:
             return False
-        return peer.sent_confirmed < self._owner.acknowledgements.confirmed_end
+        return self._sent_confirmed < acknowledgements.confirmed_end
 
     def _heartbeat(self, now_ms: int) -> None:
         if self.stream is not None and not self._is_reading:

@@ -117,7 +117,7 @@ class ReplicatedStore(Protocol):
         """Remove the appended bytes behind the complete records."""
         ...
 
-    def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
+    def when_flushed(self, phy_end: int, callback: Callable[[bool], None]) -> None:
         """Call back when the log is flushed up to an offset."""
         ...
 
@@ -382,4 +382,5 @@ class LogCopy(StoreLog):
             self._is_flush_awaited = False
             callback(is_durable)
 
-        self._store.when_durable(end, flushed)
+        # Not `when_durable`: the master confirms only what this slave has reported.
+        self._store.when_flushed(end, flushed)

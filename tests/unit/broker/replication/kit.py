@@ -144,7 +144,7 @@ class FakeStore:
         del self.data[len(self.data) - self.incomplete_bytes :]
         self.incomplete_bytes = 0
 
-    def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
+    def when_flushed(self, phy_end: int, callback: Callable[[bool], None]) -> None:
         if phy_end <= self.flushed_phy_offset or self.fails_flushes:
             callback(not self.fails_flushes)
         else:

@@ -218,13 +218,13 @@ def test_needed_copies_change_while_the_master_runs() -> None:
     async def case(world: World) -> None:
         store = FakeStore(identity="x")
         master = build(world, store, "SYNC_MASTER", host=MASTER, **PAIR)
-        assert master.waits_for_slaves
+        assert master.hides_unconfirmed
         await master.start()
         assert store.replicas.is_required
         config = ReplicationConfig(replication_secret_file="/secret", in_sync_replicas=1)
         master.configure(config)
         await world.until(lambda: not store.replicas.is_required)
-        assert not master.waits_for_slaves
+        assert not master.hides_unconfirmed
         master.configure(replace(config, min_in_sync_replicas=2))
         await world.until(lambda: master.send_refusal is not None)
         master.configure(replace(config, in_sync_replicas=2))
