@@ -212,6 +212,32 @@ def test_slave_keeps_its_broker_when_another_master_is_elected() -> None:
     play(course)
 
 
+def test_live_changes_of_settings_last_over_changes_of_the_role() -> None:
+    async def course(scene: Scene) -> None:
+        for each in scene.nodes:
+            each.config = replace(each.config, min_in_sync_replicas=1)
+        master, one, two = await scene.begin()
+        await scene.in_set(master, 3)
+        for each in scene.nodes:
+            assert each.node
+            assert each.node.broker
+            each.node.broker.parts.configs.update({"minInSyncReplicas": "3"})
+        await scene.acknowledged(master, 0)
+        two.kill()
+        await scene.in_set(master, 2)
+        assert await scene.send(master, 1) != ResponseCode.SUCCESS
+        await two.start()
+        await scene.acknowledged(master, 2)
+        await master.stop()
+        await scene.until(lambda: one.is_master or two.is_master, "no other master")
+        other = one if one.is_master else two
+        await scene.in_set(other, 2)
+        if other is one:  # the other one has started again since
+            assert await scene.send(other, 3) != ResponseCode.SUCCESS
+
+    play(course)
+
+
 @pytest.mark.parametrize("cut_s", [5.0, 12.0])
 def test_controller_that_was_cut_off_from_all_replicas_keeps_the_master(cut_s: float) -> None:
     async def course(scene: Scene) -> None:

@@ -42,7 +42,7 @@ class Mastership:
     Args:
         own_id: id of this replica.
         info: the group when this replica was elected.
-        min_in_sync: smallest sync-state set with which sends are accepted.
+        min_in_sync: returns the smallest sync-state set with which sends are accepted.
         needs_all: whether a message needs every replica of the set.
         not_level_ms: see `SyncStateSet`.
         now_ms: returns monotonic time.
@@ -53,7 +53,7 @@ class Mastership:
         own_id: int,
         info: GroupInfo,
         *,
-        min_in_sync: int,
+        min_in_sync: Callable[[], int],
         needs_all: bool,
         not_level_ms: int,
         now_ms: Callable[[], int],
@@ -118,7 +118,7 @@ class Mastership:
 
     @property
     def _has_few(self) -> bool:
-        return self._set is not None and len(self._set.stored) < self._min_in_sync
+        return self._set is not None and len(self._set.stored) < self._min_in_sync()
 
     @property
     def lease_ms(self) -> int | None:

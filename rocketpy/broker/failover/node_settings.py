@@ -1,9 +1,11 @@
 """Settings of a replica in a group with a controller, and the rules that they have to obey."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.failover.config import FailoverConfig
+from rocketpy.broker.live_config import LiveBrokerConfig
+from rocketpy.broker.replication.config import ReplicationConfig
 from rocketpy.broker.replication.feature import ReplicationSettings
 from rocketpy.errors import ConfigError
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
@@ -29,6 +31,31 @@ class NodeSettings:
     replication: ReplicationSettings = field(default_factory=ReplicationSettings)
     server: RemotingServerConfig = field(default_factory=RemotingServerConfig)
     client: RemotingClientConfig = field(default_factory=RemotingClientConfig)
+
+    def following(self, configs: LiveBrokerConfig) -> "NodeSettings":
+        """Return these settings with the live changes of a broker, for the next one.
+
+        Args:
+            configs: settings of the broker that stops.
+        """
+        replication = replace(self.replication, config=configs.get(ReplicationConfig))
+        return replace(
+            self,
+            broker=replace(configs.broker, broker_id=self.broker.broker_id),
+            store=replace(configs.store, broker_role=self.store.broker_role),
+            server=configs.server,
+            replication=replication,
+        )
+
+    def min_in_sync(self, configs: LiveBrokerConfig | None) -> int:
+        """Return minInSyncReplicas, which is live.
+
+        Args:
+            configs: settings of the running broker, if there is one.
+        """
+        replication = self.replication.config
+        current = replication if configs is None else configs.get(ReplicationConfig)
+        return current.min_in_sync_replicas
 
     def check(self) -> None:
         """Check combinations.

@@ -10,7 +10,7 @@ Source: ReplicasManager, AutoSwitchHAService (5.4.0)
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -28,7 +28,7 @@ from rocketpy.broker.failover.mastership import Mastership
 from rocketpy.broker.failover.node_settings import NodeSettings
 from rocketpy.broker.failover.node_state import Assignment, MasterInfo, NodeRole, NodeState
 from rocketpy.broker.failover.requests import add_node_requests, runtime_info
-from rocketpy.broker.failover.shared_call import SharedCall
+from rocketpy.broker.failover.shared_call import SharedCall, run_to_end
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.errors import RocketPyError, StoreError
 from rocketpy.proto.replication.epochs import Epochs, epochs_before, with_epoch
@@ -60,15 +60,6 @@ _LAST_TABLES_S: Final = 0.5
 _POLL_S: Final = 0.01
 _NOTICE_PAUSE_MS: Final = 100
 """Least time between two requests to the controller that notifications (1008) cause."""
-
-
-async def _run_to_end(work: Coroutine[None, None, None]) -> None:
-    """Run a coroutine; a caller that is cancelled meanwhile waits for its end first."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(task)
-    finally:
-        await asyncio.wait([task])
 
 
 class ReplicaNode:
@@ -499,7 +490,7 @@ class ReplicaNode:
             mastership = Mastership(
                 self._id,
                 info,
-                min_in_sync=self._settings.replication.config.min_in_sync_replicas,
+                min_in_sync=self._min_in_sync,
                 needs_all=failover.all_ack_in_sync_state_set,
                 not_level_ms=failover.ha_max_time_slave_not_catchup,
                 now_ms=now_ms,
@@ -515,7 +506,7 @@ class ReplicaNode:
                 self._elected.set()
 
         # To the end also when cancelled: a broker that has started must be stopped.
-        await _run_to_end(start())
+        await run_to_end(start())
 
     def _membership(self, due: Assignment, mastership: Mastership | None) -> Membership:
         epochs = self._read_epochs
@@ -550,9 +541,12 @@ class ReplicaNode:
         add_node_requests(table, self)
 
     def _runtime_info(self) -> dict[str, str]:
-        config, mastership = self._settings.replication.config, self._mastership
-        lease_ms = None if mastership is None else mastership.lease_ms
-        return runtime_info(self._settings.failover, config.min_in_sync_replicas, lease_ms)
+        lease_ms = None if self._mastership is None else self._mastership.lease_ms
+        return runtime_info(self._settings.failover, self._min_in_sync(), lease_ms)
+
+    def _min_in_sync(self) -> int:
+        broker = self.broker
+        return self._settings.min_in_sync(None if broker is None else broker.parts.configs)
 
     def _read_epochs(self) -> Epochs:
         return self._epochs.epochs
@@ -580,9 +574,11 @@ class ReplicaNode:
         self._mastership = None
         if broker is not None:
             self._last_end = broker.parts.store.max_phy_offset
+            # The next broker must not undo what was changed while this one ran.
+            self._settings = self._settings.following(broker.parts.configs)
             # Read before the connections close, which removes the members.
             self._members = broker.parts.consumers.members()
-            await _run_to_end(broker.stop())
+            await run_to_end(broker.stop())
 
     def _diverged(self, end: int) -> None:
         """Note where the log must be cut; the broker stops first."""

@@ -1,10 +1,10 @@
-"""Call that concurrent requests share, with a least time between two runs.
+"""Calls of a replica: shared by concurrent requests, or run to their end when cancelled.
 
 Any client can send a replica the notification 1008, after which it asks its controller.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Generic, TypeVar
 
 from rocketpy.runtime.clock import Clock
@@ -48,3 +48,12 @@ class SharedCall(Generic[_T]):
             self._task = None
         self._again_ms = self._clock.monotonic_ms() + self._pause_ms
         return await self._call()
+
+
+async def run_to_end(work: Coroutine[None, None, None]) -> None:
+    """Run a coroutine; a caller that is cancelled meanwhile waits for its end first."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    finally:
+        await asyncio.wait([task])

@@ -104,7 +104,7 @@ class Kit:
         self.mastership = Mastership(
             1,
             GroupInfo(MASTER, frozenset({1}), 5),
-            min_in_sync=min_in_sync,
+            min_in_sync=lambda: min_in_sync,
             needs_all=needs_all,
             not_level_ms=15_000,
             now_ms=lambda: self.now_ms,
