@@ -83,7 +83,13 @@ def test_logs_that_are_compared_by_length_alone_lose_messages(
 
     monkeypatch.setattr(handshake, "equal_end", shorter)
     monkeypatch.setattr(StoreLog, "first_difference", lambda *_: None)
-    first_failure([3, *range(31, 120)], "is lost")
+    # Noticed before the end: consumers see another message where they have read one.
+    first_failure(range(60), "another message")
+
+
+def test_slaves_that_show_unconfirmed_messages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StoreLog, "show_to", lambda log, _confirmed: log.show_all())
+    first_failure(range(60), "another message")
 
 
 def test_set_below_its_minimum_confirms_messages_when_only_new_sends_are_refused(
