@@ -14,7 +14,8 @@ from rocketpy.broker.failover.lease import Lease
 from rocketpy.broker.failover.mastership import Mastership
 from rocketpy.broker.failover.sync_state_set import SyncStateSet
 from rocketpy.broker.replication import handshake
-from rocketpy.broker.replication.store_log import StoreLog
+from rocketpy.broker.replication.feature import Replication
+from rocketpy.broker.replication.store_log import LogCopy, StoreLog
 from rocketpy.proto.replication.epochs import Epochs
 from tests.simulation.group_world import REPLICAS, run_seed
 from tests.simulation.seeds import run_seeds, seed_count, seeds_of
@@ -88,7 +89,8 @@ def test_logs_that_are_compared_by_length_alone_lose_messages(
 
 
 def test_slaves_that_show_unconfirmed_messages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StoreLog, "show_to", lambda log, _confirmed: log.show_all())
+    monkeypatch.setattr(LogCopy, "show_to", lambda log, _confirmed: log.show_all())
+    monkeypatch.setattr(Replication, "hides_unconfirmed", False)
     first_failure(range(60), "another message")
 
 
