@@ -4,7 +4,6 @@ Source: ControllerManager, ControllerRequestProcessor (5.4.0)
 """
 
 import random
-import socket
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +42,7 @@ from rocketpy.remoting.network.network import Network
 from rocketpy.remoting.server import RemotingServer
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.config.live_config import LiveConfig, LiveSettings
+from rocketpy.runtime.os_resources import local_ip
 from rocketpy.runtime.readiness import NotReady, ServerState, state_reasons
 from rocketpy.runtime.service import LoopServices, run_services_on_loop
 from rocketpy.store.files.real_files import RealFiles
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 _logger = structlog.get_logger(__name__)
 
 _WILDCARDS: Final = {"", "0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
-_UNASSIGNED: Final = ("192.0.2.1", 9)
-"""Address without a host (RFC 5737): connecting a UDP socket selects a route and sends nothing."""
 _DEFAULT_ID: Final = "n0"
 _ETCD_TIMEOUT_MS: Final = 1_000
 
@@ -259,7 +257,7 @@ class Controller:
             return peer
         host = self._current.server.bind_address
         if host in _WILDCARDS:
-            host = _route_address()
+            host = local_ip()
         identifier = self._current.controller_dleger_self_id or _DEFAULT_ID
         return Peer(identifier, format_address(host, self.port))
 
@@ -360,14 +358,3 @@ class Controller:
             _logger.warning("replica connection closed", broker=key.group, id=key.replica_id)
         if self._state is ServerState.SERVING:
             self._context.elections.suspect([key.group for key in keys])
-
-
-def _route_address() -> str:
-    """Return this machine's address on its default route; 127.0.0.1 without a route."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(_UNASSIGNED)
-        except OSError:
-            return "127.0.0.1"
-        address: str = probe.getsockname()[0]
-    return address

@@ -1,4 +1,4 @@
-"""Resources of the operating system: file descriptors, heap of the C library, memory.
+"""Resources of the operating system: file descriptors, heap of the C library, memory, address.
 
 Sockets and store files share the limit of file descriptors. Connections stop before it is reached,
 so that the store can still open files. glibc's heap is tuned so that memory of large buffers
@@ -8,6 +8,7 @@ returns to the system.
 import errno
 import os
 import resource
+import socket
 from typing import Final
 
 from rocketpy.runtime.clock import Clock
@@ -22,6 +23,8 @@ THREAD_LIMIT_NAMES: Final = (
 _LISTED_FOR_MS = 100
 _LISTED_FOR_TAKEN = 32
 _DESCRIPTORS_DIR = "/dev/fd"
+_UNASSIGNED: Final = ("192.0.2.1", 9)
+"""Address without a host (RFC 5737): connecting a UDP socket selects a route and sends nothing."""
 
 
 def raise_descriptor_limit() -> int:
@@ -139,3 +142,14 @@ def set_mmap_threshold() -> bool:
 def total_memory_bytes() -> int:
     """Return the memory of this machine."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def local_ip() -> str:
+    """Return this machine's address on its default route; 127.0.0.1 without a route."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_UNASSIGNED)
+        except OSError:
+            return "127.0.0.1"
+        address: str = probe.getsockname()[0]
+    return address

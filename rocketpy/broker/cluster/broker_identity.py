@@ -9,10 +9,7 @@ import socket
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.errors import StartError
 from rocketpy.remoting.connection.channel import format_address, host_bytes
-from rocketpy.runtime.os_resources import DESCRIPTOR_LIMIT_NAMES, has_descriptor
-
-_SOMEWHERE = ("192.0.2.1", 9)
-"""Unassigned address (RFC 5737): connecting a UDP socket selects a route and sends nothing."""
+from rocketpy.runtime.os_resources import DESCRIPTOR_LIMIT_NAMES, has_descriptor, local_ip
 
 
 class BrokerIdentity:
@@ -81,14 +78,3 @@ def address_of(host: str, key: str) -> str:
         raise StartError(reason) from error
     addresses = sorted(found, key=lambda each: each[0] != socket.AF_INET)
     return str(addresses[0][4][0])
-
-
-def local_ip() -> str:
-    """Return this machine's address on its default route; 127.0.0.1 without a route."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(_SOMEWHERE)
-        except OSError:
-            return "127.0.0.1"
-        ip: str = probe.getsockname()[0]
-    return ip

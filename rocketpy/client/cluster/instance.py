@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import logging
 import random
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 
@@ -44,6 +43,7 @@ from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.ordered_set import OrderedSet
+from rocketpy.runtime.os_resources import local_ip
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -57,17 +57,6 @@ _FOLLOW_UPS_S = (1.0, 3.0, 9.0, 15.0)
 LEAVE_S = 1.0
 """Time-out of leaving a group: a broker that does not answer notices the end of the connection."""
 _LOOK_UP_PAUSE_MS = 500
-
-
-def local_ip() -> str:
-    """Return this machine's address towards others; loopback when it has none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # a datagram socket only looks up the route
-            address: str = probe.getsockname()[0]
-        except OSError:
-            return "127.0.0.1"
-    return address
 
 
 def client_identity(config: ClientConfig, instance_name: str) -> str:

@@ -5,9 +5,10 @@ import socket
 import pytest
 
 from rocketpy.broker.cluster import broker_identity
-from rocketpy.broker.cluster.broker_identity import BrokerIdentity, local_ip
+from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.errors import StartError
+from rocketpy.runtime.os_resources import local_ip
 
 
 def identity(broker_ip1: str) -> BrokerIdentity:
