@@ -432,7 +432,7 @@ class App:
             self._end()
 
     def _end(self) -> None:
-        """Forget what belongs to one run; the next one may be in another event loop."""
+        """Reset the state of one run; the next one may be in another event loop."""
         self._is_running = False
         self._producer = None
         self._consumers = []

@@ -26,8 +26,8 @@ _SILENT_MS: Final = 3_000
 """A silence of all replicas for a third of a heartbeat timeout, and at least 3 s, means that this
 controller was cut off: each of them sends several heartbeats in that time."""
 _LATE_MS: Final = 1_000
-"""Time after a silence in which heartbeats arrive that were sent before or in it, and after them
-the ends of their connections."""
+"""Time after a silence in which delayed heartbeats arrive that were sent before or during it, and
+then the ends of their connections."""
 
 
 class ReplicaKey(NamedTuple):
@@ -163,7 +163,7 @@ class Liveness:
     def silence_wait_ms(self, key: ReplicaKey) -> int:
         """Return until when a replica may be heard again after a silence of all; 0: no wait.
 
-        It has the time of a heartbeat timeout, as all of them had before the silence.
+        It has one heartbeat timeout from the end of the silence.
         """
         last, end_ms = self._heartbeats.get(key), self._silence_end_ms
         if last is None or end_ms is None or last.received_ms >= end_ms + _LATE_MS:

@@ -44,7 +44,7 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:  # bytes of a file name, or half of a pair of UTF-16
-        raise IllegalMessageError(f"the body is no text that UTF-8 can hold: {error}") from error
+        raise IllegalMessageError(f"the body is not text that UTF-8 can encode: {error}") from error
 
 
 class PlainSerializer:
@@ -56,7 +56,7 @@ class PlainSerializer:
         """Return `value` as bytes.
 
         Raises:
-            IllegalMessageError: it is neither bytes nor text, or text that UTF-8 cannot hold.
+            IllegalMessageError: it is neither bytes nor text, or text that UTF-8 cannot encode.
         """
         if type(value) is bytes:
             return value

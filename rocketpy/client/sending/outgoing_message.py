@@ -236,12 +236,12 @@ def _user_properties(options: SendOptions, moment: DeliveryTime | None) -> str:
 
 
 def _check_utf8(properties: Mapping[str, str]) -> None:
-    """Raise IllegalMessageError for a property that UTF-8 cannot hold."""
+    """Raise IllegalMessageError for a property that UTF-8 cannot encode."""
     for name, value in properties.items():
         try:
             f"{name}{value}".encode()
         except UnicodeEncodeError as error:
-            words = f"property {name!r}: {value!r} is no text that UTF-8 can hold"
+            words = f"property {name!r}: {value!r} is not text that UTF-8 can encode"
             raise IllegalMessageError(words) from error
 
 

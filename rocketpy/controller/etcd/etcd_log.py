@@ -298,7 +298,7 @@ def _value(group: ReplicaGroup | None) -> str:
 
 
 def _found(answer: Json) -> dict[str, Json]:
-    """Return what a transaction has read, by key."""
+    """Return the values that a transaction has read, by key."""
     ranges = (
         each.get("response_range") or each.get("responseRange") or {}
         for each in answer.get("responses", ())
