@@ -84,7 +84,7 @@ half_field = topic_field(TRANS_HALF_TOPIC)
 delay_field = topic_field(SCHEDULE_TOPIC)
 
 cdef enum:
-    MOST_KEPT_BYTES = 2097152
+    MOST_KEPT_BYTES = 2097152  # of buffers, so that one large bulk does not keep its memory
     MOST_KEPT_TOPICS = 4  # of a bulk, reused by the next one
     LOG_FIELD = 2  # of `SpaceFields`
     MOST_DUE_BYTES = 1048576  # of due messages in one call: more would block the loop for long
@@ -214,6 +214,7 @@ cdef class PlainSends:
 
     def __call__(self, channel, bytes data not None):
         """Serve leading frames; return the number of bytes served, and the responses."""
+        # Concurrent, or nested in a listener: the buffers are in use.
         if self.is_busy:
             return 0, b""
         self.begin()
@@ -359,12 +360,14 @@ cdef class PlainSends:
         if rules is not self.rules:
             self.take(rules)
         run.born_size = PyBytes_Size(born_host)
+        # A peer without an IP address: records need one, pulls do not.
         if run.born_size != V4_HOST_BYTES and run.born_size != V6_HOST_BYTES:
             return self.serve_pulls(channel, data)
         self.plan(<Bytes>PyBytes_AsString(data), PyBytes_Size(data))
         if run.send_count == 0:
             self.is_stale = False
             return self.serve_pulls(channel, data)
+        # Before the space is reserved: from there on nothing may fail.
         run.out = enlarged(run.out, &run.out_room, run.out_bound)
         done = self.store(born_host, &phy_end)
         if done == 0:
@@ -402,6 +405,7 @@ cdef class PlainSends:
         """Apply changed rules."""
         cdef Rules* rules = &self.run.rules
         cdef int number
+        # Unset until all are applied: an error below must not leave half of the rules in use.
         self.rules = None
         self.forget_topics()
         self.sent_to = self.lookup = given.known.get
@@ -410,6 +414,7 @@ cdef class PlainSends:
         encoded = [
             [name.encode() for name in names] for names in (named, special, owned, of_halves)
         ]
+        # `Text` holds pointers into these objects.
         self.kept = [given, encoded]
         if len(special) > MAX_SPECIAL_NAMES:
             raise ValueError("too many properties have a meaning")
@@ -461,6 +466,7 @@ cdef class PlainSends:
         if end - position < 8:
             return 0
         size = <Py_ssize_t>get_int(base + position)
+        # Compared with the remaining bytes before it is added.
         if size < 4 or size > end - position - 4 or size > self.max_frame_size - 4:
             return 0
         return position + 4 + size
@@ -520,6 +526,7 @@ cdef class PlainSends:
         ends.log = <uint8_t*>self.log_view.buf
         ends.visible = min(<int64_t>written_end - ends.base_offset, <int64_t>self.log_view.len)
         for phy_offset, size, _ in entries:
+            # The first message is stored at any size, or a large one would never be delivered.
             if self.run.send_count and size > left:
                 break
             if not read_due(&self.run, phy_offset, size, queue_offset, &due):
@@ -580,6 +587,7 @@ cdef class PlainSends:
         cdef Topic* topic
         if name.at == NULL or name.escaped:
             return -1
+        # Backwards: consecutive messages usually have the topic that was added last.
         for number in range(run.topic_count - 1, -1, -1):
             if same(&run.topics[number].name, name):
                 return number
@@ -589,6 +597,7 @@ cdef class PlainSends:
             return -1
         if self.delivers:
             config, sys_flag, queue_limit = policy, 0, 0
+            # A due half message: Python stores it.
             if text == TRANS_HALF_TOPIC:
                 return -1
         elif policy.is_simple:
@@ -639,6 +648,7 @@ cdef class PlainSends:
             is_done = True
         finally:
             try:
+                # In any case, because `begin` has taken the append lock.
                 self.direct.end(space, appended)
             except BaseException:
                 is_done = False
@@ -652,6 +662,7 @@ cdef class PlainSends:
         """Claim the halves that the bulk commits; the bulk ends before one that is decided."""
         cdef Run* run = &self.run
         cdef int number, claimed_count
+        # The log has begun another file: the halves were read from the one before.
         if log is not self.log:
             return False
         places = []

@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""What a client's sends cost in bytes, without Python for a field: requests out, answers in.
+"""Compiled encoder of send requests and decoder of their responses.
 
-Two functions. `frame` draws a request of a template (`prepared.RequestTemplate`, the reference);
-`read_answers` reads the answers to sends that lead a socket read (`frame.CommandReader` and the
-client's `read_send_response` are the reference) and leaves everything else to them.
+`frame` writes a request from a template (reference: `request_template.RequestTemplate`).
+`read_answers` reads the responses to sends at the start of a socket read (reference:
+`frame.CommandReader` and the client's `read_send_response`) and leaves all other frames to Python.
 
-Every read is between a position and an end that was compared with what is there; lengths are
-`Py_ssize_t`, and none is added to another before it was compared with what is left.
+Every read is between a position and an end that was compared with the received bytes; lengths are
+`Py_ssize_t`, and none is added to another before it was compared with the remaining bytes.
 """
 
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize, PyBytes_Size
@@ -33,9 +33,10 @@ cdef enum:
     JSON = 0
     MSGPACK = 2
     PREFIX_BYTES = 8
+    # Limits of sizes, so that no sum of them overflows or exceeds the fields of the frame.
     MOST_HEADER_BYTES = 8 * 1024 * 1024
     MOST_DRAWN_BYTES = 256 * 1024 * 1024
-    MOST_ANSWERS = 1024  # of one call
+    MOST_ANSWERS = 1024  # of one call: the loop must not be blocked by a long read
     MOST_ESCAPED = 6  # bytes that a byte of a text takes in JSON
     MOST_DIGITS = 20
     ESCAPE_FREE = 32
@@ -57,6 +58,7 @@ cdef const char* JSON_BEGIN = b'{"code":0,"extFields":{'
 cdef const char* JSON_FLAG = b'},"flag":1,"language":"'
 cdef const char* JSON_OPAQUE = b'","opaque":'
 cdef const char* JSON_VERSION = b',"serializeTypeCurrentRPC":"JSON","version":'
+# One string for all responses instead of a new one for each.
 cdef str USUAL_REGION = "DefaultRegion"
 
 cdef struct Text:
@@ -135,7 +137,7 @@ cdef uint8_t* add_msgpack_text(uint8_t* p, Bytes text, Py_ssize_t size) noexcept
     return p + size
 
 cdef Py_ssize_t json_size(Bytes text, Py_ssize_t size) noexcept nogil:
-    """Return what a text takes in JSON, with its quotes."""
+    """Return the size of a text in JSON, with its quotes."""
     cdef Py_ssize_t at, found = size + 2
     cdef uint8_t byte
     for at in range(size):
@@ -190,7 +192,7 @@ cdef inline uint8_t* add(uint8_t* p, object data) except NULL:
 
 
 def frame(int kind, tuple parts, object opaque, object time_ms, str text, bytes body):
-    """Draw a request of a template: its four parts with what differs between them.
+    """Write a request from a template: its four parts and the values between them.
 
     Args:
         kind: how the header is written: JSON or MSGPACK.
@@ -199,8 +201,8 @@ def frame(int kind, tuple parts, object opaque, object time_ms, str text, bytes 
         time_ms: not negative.
 
     Returns:
-        The frame, or None: a number out of range, a text too long or no UTF-8. The reference knows
-        what is to be raised.
+        The frame, or None: a number is out of range, or a text too long or not UTF-8. The reference
+        then raises the error.
     """
     cdef bytes first = parts[0], second = parts[1], third = parts[2], fourth = parts[3]
     cdef int64_t number = opaque
@@ -232,7 +234,7 @@ def frame(int kind, tuple parts, object opaque, object time_ms, str text, bytes 
     else:
         number_count = decimal(number_digits, number)
         room = json_size(text_at, text_size) + digits_count + number_count
-    # Drawn at its end: how long the header is, is known when it is there.
+    # With room for the longest form: the size of the header is known only after it is written.
     scratch = PyBytes_FromStringAndSize(NULL, PREFIX_BYTES + parts_size + room + body_size)
     begin = <uint8_t*>PyBytes_AsString(scratch)
     p = begin + PREFIX_BYTES
@@ -254,9 +256,11 @@ def frame(int kind, tuple parts, object opaque, object time_ms, str text, bytes 
     header_size = p - begin - PREFIX_BYTES
     if header_size > MOST_HEADER_BYTES:
         return None
+    # Only here, where the sizes are known.
     put_int(begin, <uint32_t>(4 + header_size + body_size))
     put_int(begin + 4, (<uint32_t>kind << 24) | <uint32_t>header_size)
     p = add(p, body)
+    # JSON has no unused room, so that the common case needs no copy.
     if p - begin == PyBytes_Size(scratch):
         return scratch
     return PyBytes_FromStringAndSize(<char*>begin, p - begin)
@@ -282,6 +286,7 @@ cdef int64_t number_of(Bytes p, Py_ssize_t size, Py_ssize_t most) noexcept nogil
 cdef Bytes json_number(Bytes p, Bytes end, int64_t* value) noexcept nogil:
     """Read a number of 31 bits; return what follows it, NULL when it is none."""
     cdef Py_ssize_t size = 0
+    # One digit more than allowed: a longer number is then found to be too long.
     while size < 11 and size < end - p and c"0" <= p[size] <= c"9":
         size += 1
     value[0] = number_of(p, size, 10)
@@ -338,6 +343,7 @@ cdef Bytes msgpack_text(Bytes p, Bytes end, Text* text) noexcept nogil:
         p += 5
     else:
         return NULL
+    # The size first: the text is not read beyond the received bytes.
     if size > end - p or not is_plain(p, size):
         return NULL
     text.at = p
@@ -364,6 +370,7 @@ cdef bint take(Answer* answer, Text* name, Text* value) noexcept nogil:
     cdef int field
     for field in range(FIELDS):
         if name.size == NAME_SIZES[field] and memcmp(name.at, NAMES[field], name.size) == 0:
+            # Twice in one header: the reference decides which one counts.
             if answer.seen >> field & 1:
                 return False
             answer.seen |= <uint32_t>1 << field
@@ -376,15 +383,18 @@ cdef bint read_msgpack(Bytes p, Bytes end, Answer* answer) noexcept nogil:
     cdef int64_t code = 0, ignored = 0
     cdef Text name, value
     cdef int left
+    # An array of seven items.
     if end - p < 3 or p[0] != 0x97:
         return False
     p = msgpack_number(p + 1, end, &code)
+    # A response with another code is an error, which the reference reads.
     if p == NULL or code != 0 or end - p < 1 or p[0] >= 0x80:
         return False
     p = msgpack_number(p + 1, end, &ignored)
     if p == NULL:
         return False
     p = msgpack_number(p, end, &answer.opaque)
+    # Flag 1 (a response), no remark, and a map of at most 15 fields.
     if p == NULL or end - p < 3 or p[0] != 1 or p[1] != 0xC0 or p[2] & 0xF0 != 0x80:
         return False
     left = p[2] & 15
@@ -448,15 +458,15 @@ cdef object region_of(Answer* answer):
 
 
 def read_answers(bytes data, Py_ssize_t most_frame_bytes):
-    """Read the answers to sends that lead the bytes: code 0, known fields, no body, no remark.
+    """Read the leading responses to sends: code 0, known fields, no body, no remark.
 
     Args:
-        data: what was read, from the first byte of a frame.
-        most_frame_bytes: limit of a whole frame.
+        data: received bytes, from the first byte of a frame.
+        most_frame_bytes: limit of a complete frame.
 
     Returns:
-        How many bytes they have, and of each: its opaque, where its frame ends, queue id, queue
-        offset, offset id, transaction id, region, recall handle.
+        Their size in bytes, and for each: opaque, end of its frame, queue id, queue offset, offset id,
+        transaction id, region, recall handle.
     """
     cdef Bytes begin = <Bytes>PyBytes_AsString(data)
     cdef Bytes end = begin + PyBytes_Size(data)
@@ -472,6 +482,7 @@ def read_answers(bytes data, Py_ssize_t most_frame_bytes):
         header_size = word & 0xFFFFFF
         if length < 4 or length > most_frame_bytes - 4 or length > end - p - 4:
             break
+        # Responses to sends have no body: the header fills the frame.
         if header_size != length - 4 or header_size > MOST_HEADER_BYTES:
             break
         answer.seen = 0
@@ -481,6 +492,7 @@ def read_answers(bytes data, Py_ssize_t most_frame_bytes):
             is_read = read_json(p + PREFIX_BYTES, p + 4 + length, &answer)
         else:
             break
+        # Message id, queue id and queue offset are present in each response to a send.
         if not is_read or answer.seen & 7 != 7:
             break
         if answer.seen >> <int>REGION & 1 and answer.texts[<int>REGION].size == 0:

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Plain records of a commit log to queue entries and index entries: the compiled part of recovery.
+"""Queue and index entries of eligible records of a commit log: the compiled part of recovery.
 
 One step in place of several of the general path, for consecutive eligible records of one file. Any
-other bytes end the run before anything is written, and are read by the general path:
+other bytes end the bulk before anything is written, and are read by the general path:
 
     read_one                 proto/record/record_check.py      check_record
     find_properties          proto/record/properties.py        parse_properties
@@ -56,8 +56,9 @@ cdef enum:
     INDEX_ENTRY_BYTES = 20
     MOST_SECONDS = 0x7FFFFFFF
     MOST_TOPIC_BYTES = 255
+    # Limits of one bulk: they bound its memory, and the time of one call.
     MOST_RECORDS = 8192
-    MOST_GROUPS = 64
+    MOST_GROUPS = 64  # a byte of `owners` is enough, and the search is short
     MOST_KEYS = 65536
     MOST_DELAYS = 256
     MOST_DIGITS = 9  # of a delay level
@@ -72,7 +73,7 @@ cdef Text schedule_topic = text_of(schedule_name)
 
 
 cdef struct Group:
-    # The messages of one queue in a run.
+    # The messages of one queue in a bulk.
     uint8_t topic[MOST_TOPIC_BYTES]
     Py_ssize_t topic_size
     uint32_t hash_start  # of the topic and what lies between it and a key
@@ -85,7 +86,7 @@ cdef struct Found:
 
 
 cdef class PlainRecords:
-    """The plain records at the begin of some bytes of the log; used again for the next ones.
+    """Reader of the eligible records at the start of some bytes; reused for the next ones.
 
     Attributes:
         count: records.
@@ -142,12 +143,13 @@ cdef class PlainRecords:
         self, view, Py_ssize_t position, Py_ssize_t end, int64_t base_offset,
         bint check_crc, int64_t index_from,
     ):
-        """Read records until one is not plain; return how many they are."""
+        """Read records until one is not eligible; return their number."""
         cdef Py_buffer data
         cdef Py_ssize_t size
         self.count = self.key_count = self.group_count = 0
         self.end = position
         self.last_ms = 0
+        # Held while the bytes are read: the file cannot be unmapped meanwhile.
         PyObject_GetBuffer(view, &data, PyBUF_SIMPLE)
         try:
             if not 0 <= position <= end <= data.len or not 0 <= base_offset <= INT64_MAX - data.len:
@@ -168,13 +170,14 @@ cdef class PlainRecords:
     cdef Py_ssize_t read_one(
         self, Bytes p, Py_ssize_t left, int64_t phy_offset, bint check_crc, int64_t index_from
     ) noexcept nogil:
-        """Take one record; return its size, 0 when it is none or not plain."""
+        """Read one record; return its size, 0 when it is invalid or not eligible."""
         cdef Py_ssize_t size, body_size, topic_at, topic_end
         cdef int64_t stored_ms, code
         cdef uint32_t flags
         cdef Text topic, properties
         cdef Group* group
         cdef Found found
+        # Before any field is read.
         if left < HEAD_BYTES + TAIL_BYTES:
             return 0
         size = <int32_t>get_int(p)
@@ -188,10 +191,11 @@ cdef class PlainRecords:
             or get_long(p + PHY_OFFSET_AT) != phy_offset
             or flags & host_flags
             or (flags & transaction_bits and flags & transaction_bits != commit_bits)
-            or stored_ms < self.last_ms
+            or stored_ms < self.last_ms  # the clock was set back: the general path handles it
         ):
             return 0
         topic_at = HEAD_BYTES + body_size + 1
+        # The byte lies before the tail, whose size was part of the check above.
         topic_end = topic_at + p[topic_at - 1]
         if topic_end == topic_at or topic_end > size - 2 or p[topic_end] > 0x7F:
             return 0
@@ -201,11 +205,13 @@ cdef class PlainRecords:
         properties.at, properties.size = p + topic_end + 2, size - topic_end - 2
         if not is_utf8(topic.at, topic.size) or not is_utf8(properties.at, properties.size):
             return 0
+        # After the cheap checks: the body is most of a record.
         if check_crc and body_size and body_crc(p + HEAD_BYTES, body_size) != get_int(p + CRC_AT):
             return 0
         find_properties(properties.at, properties.at + properties.size, &found)
         code = tags_code_of(&found)
         if same(&topic, &schedule_topic):
+            # Without the delay levels the entry cannot be computed here.
             if self.delay_count == 0:
                 return 0
             code = self.delivery_time(&found, stored_ms, code)
@@ -214,6 +220,7 @@ cdef class PlainRecords:
         )
         if group == NULL:
             return 0
+        # Before the entry: a record without room for its keys must leave no trace.
         if phy_offset >= index_from and not self.note_keys(group, &found, phy_offset, stored_ms):
             return 0
         self.add_entry(group, phy_offset, size, code)
@@ -230,6 +237,7 @@ cdef class PlainRecords:
         for number in range(found.delay.size):
             if not c"0" <= found.delay.at[number] <= c"9":
                 return tags_code
+            # Bounded, so that the level does not overflow.
             if number < MOST_DIGITS:
                 level = level * 10 + found.delay.at[number] - c"0"
         if level < 1:
@@ -239,9 +247,10 @@ cdef class PlainRecords:
     cdef Group* group_of(
         self, Text* topic, int32_t queue_id, int64_t queue_offset, int64_t phy_offset
     ) noexcept nogil:
-        """Find or begin the group of a message; NULL when it does not follow those in there."""
+        """Find or start the group of a message; NULL when it does not follow the others in it."""
         cdef Py_ssize_t number
         cdef Group* group
+        # Below the maximum, so that the next offset does not overflow.
         if queue_id < 0 or not 0 <= queue_offset < INT64_MAX:
             return NULL
         for number in range(self.group_count):
@@ -299,6 +308,7 @@ cdef class PlainRecords:
             start = (start * 31 + c"T") * 31 + c"#"
             self.hashes[count] = index_hash(string_hash(start, found.tags.at, found.tags.size))
             count += 1
+        # Only now, when all keys of the message have room.
         while self.key_count < count:
             self.phy_offsets[self.key_count] = phy_offset
             self.times_ms[self.key_count] = stored_ms
@@ -315,6 +325,7 @@ cdef class PlainRecords:
         put_long(entry + 12, <uint64_t>code)
         self.owners[self.count] = <uint8_t>number
         self.count += 1
+        # A group counts from its first entry on: its first record may have been refused.
         if number == self.group_count:
             self.group_count += 1
         group.next_offset += 1
@@ -403,6 +414,7 @@ cdef class PlainRecords:
                 if seconds > MOST_SECONDS:
                     seconds = MOST_SECONDS
             slot = file + INDEX_HEADER_BYTES + INDEX_SLOT_BYTES * (self.hashes[at] % slots)
+            # A slot that refers to no earlier entry is unused, or damaged.
             previous = <int32_t>get_int(slot)
             if not 0 < previous < number:
                 previous = 0
@@ -411,6 +423,7 @@ cdef class PlainRecords:
             put_long(entry + 4, <uint64_t>self.phy_offsets[at])
             put_int(entry + 12, <uint32_t>seconds)
             put_int(entry + 16, <uint32_t>previous)
+            # The entry first: a slot must not refer to an unwritten one.
             put_int(slot, <uint32_t>number)
             entry += INDEX_ENTRY_BYTES
             number += 1
