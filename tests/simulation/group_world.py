@@ -189,7 +189,7 @@ class GroupWorld:
         assert len(acting) < 2, f"two masters may acknowledge: {acting}"
 
     def _check_shown(self, node: GroupNode) -> None:
-        """What consumers read last at any replica is what others read there."""
+        """Compare the last messages that a replica shows with those that others have shown."""
         store = node.store
         if store is None or not self.needs_all or not node.is_settled:
             return
