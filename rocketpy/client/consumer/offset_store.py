@@ -24,6 +24,7 @@ from rocketpy.errors import (
     BadBodyError,
     ClientError,
     ConfigError,
+    ConnectError,
     NoRouteError,
     OffsetFileError,
     RocketPyError,
@@ -352,13 +353,24 @@ async def offsets_at(
     """
     time_ms = start_time_ms(position)
 
-    async def offset_at(queue: MessageQueue) -> int:
-        address = read_address(instance, queue)
+    async def ask(address: str, queue: MessageQueue) -> int:
+        api = instance.api
         if time_ms is not None:
-            return max(0, await instance.api.search_offset(address, queue, time_ms))
-        ask = instance.api.max_offset if position == "latest" else instance.api.min_offset
-        # A broker answers -1 for a queue that it has not created yet.
-        return max(0, await ask(address, queue))
+            return await api.search_offset(address, queue, time_ms)
+        return await (api.max_offset if position == "latest" else api.min_offset)(address, queue)
+
+    async def offset_at(queue: MessageQueue) -> int:
+        addresses = [read_address(instance, queue)]
+        # A master that was lost stays in the route for a while: its slaves are read meanwhile.
+        replicas = instance.routes.replicas(queue.broker_name).values()
+        addresses += [each for each in replicas if each not in addresses]
+        while True:
+            try:
+                # A broker answers -1 for a queue that it has not created yet.
+                return max(0, await ask(addresses.pop(0), queue))
+            except ConnectError:
+                if not addresses:
+                    raise
 
     async def of_one_broker(found: list[MessageQueue]) -> dict[MessageQueue, int]:
         return {queue: await offset_at(queue) for queue in found}

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from rocketpy.errors import ConnectError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.wire.command import RemotingCommand, make_response
 from tests.unit.client.consumer.test_queue_locks import assert_in_order
@@ -272,6 +273,20 @@ def test_unreachable_master_in_the_route_is_replaced_by_its_slave() -> None:
                 await pass_time(40)
                 assert len(pair.pulls(SLAVE)) == count
         assert received.offsets == list(range(6))
+
+    with_pair(scenario)
+
+
+def test_read_of_a_lost_master_that_is_still_in_the_route_begins_at_its_slave() -> None:
+    async def scenario(pair: Pair) -> None:
+        pair.put(3)
+        async with pair.cluster.client(**FAST) as client:
+            pair.cluster.down.add(MASTER)  # the name server does not know it yet
+            found = [each.offset async for each in client.read("t", until="latest")]
+            assert found == [0, 1, 2]
+            pair.cluster.down.add(SLAVE)
+            with pytest.raises(ConnectError):
+                await client.end_offsets("t")
 
     with_pair(scenario)
 
