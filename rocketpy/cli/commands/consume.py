@@ -86,8 +86,7 @@ def _template(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
     "--from",
     "start",
     type=position,
-    default="latest",
-    show_default=True,
+    show_default="latest; earliest with --end",
     metavar="earliest|latest|TIME",
     help="Start of a new group: earliest, latest, ISO 8601, ms since 1970, or 30m (ago).",
 )
@@ -112,7 +111,7 @@ def command(  # noqa: PLR0913 - one argument an option
     no_group: bool,
     tags: str,
     sql: str | None,
-    start: Position,
+    start: Position | None,
     end: bool,
     max_count: int | None,
     timeout: float | None,
@@ -136,6 +135,8 @@ def command(  # noqa: PLR0913 - one argument an option
         raise click.UsageError("give only one of --body-only, --format and -o json")
     if sql and tags != "*":
         raise click.UsageError("give --filter or --sql")
+    if start is None:  # up to the end, latest would read nothing
+        start = "earliest" if end else "latest"
     form = "body" if body_only else output
     reader = _Reader(namesrv, list(dict.fromkeys(topics)), form, template)
     wanted = reader.follow(start, at_end=end) if no_group else reader.consume(

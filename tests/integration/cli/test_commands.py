@@ -225,7 +225,9 @@ def test_consume_without_group_stops_at_the_end(cli: Cli) -> None:
         assert sorted(lines) == [
             "0\t0 k0 body0", "0\t1 k2 body2", "1\t0 k1 body1", "1\t1 k3 body3",
         ]  # fmt: skip
-    assert cli(*follow) == ""
+    assert cli(*follow, "--from", "latest") == ""
+    bodies = cli(*follow, "--body-only").splitlines()
+    assert sorted(bodies) == ["body0", "body1", "body2", "body3"]  # all of the topic
     assert len(cli(*follow, "--from", "1h").splitlines()) == 4
     for wrong in (("--end",), ("--no-group", "--group", "g"), ("--format", "{bode}")):
         cli("consume", "t", *wrong, code=2)
