@@ -55,6 +55,24 @@ class FiniteRange(click.FloatRange):
         return number
 
 
+class NonEmptyPath(click.Path):
+    """Path of a file or directory; unlike click's, `""` is not the working directory.
+
+    An empty argument comes from a variable that is not set, as in `--data "$DATA"`.
+    """
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        """Return the path; raises click.BadParameter for an empty one."""
+        if not os.fspath(value):
+            self.fail("the path is empty; for the working directory, give a dot", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class TextCommand(click.Command):
     """Command whose parameters are text: one that is not valid in the locale is wrong usage.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
-from rocketpy.terminal.parameters import FiniteRange
+from rocketpy.terminal.parameters import FiniteRange, NonEmptyPath
 from rocketpy.terminal.render import show
 from rocketpy.testing.progress import ProgressBars
 
@@ -39,7 +39,7 @@ def _shared_options(function: F) -> F:
         namesrv_option,
         click.option(
             "--html",
-            type=click.Path(path_type=Path, dir_okay=False, writable=True),
+            type=NonEmptyPath(path_type=Path, dir_okay=False, writable=True),
             help="Write figures and plots as one HTML page.",
         ),
         click.option(

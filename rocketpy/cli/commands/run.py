@@ -15,6 +15,7 @@ from rocketpy.terminal.cluster_selection import (
     lend_namesrv,
 )
 from rocketpy.terminal.common import CONTEXT
+from rocketpy.terminal.parameters import NonEmptyPath
 
 
 @click.command(
@@ -33,7 +34,7 @@ from rocketpy.terminal.common import CONTEXT
               help="Port of /live and /ready over HTTP; 0 chooses a free one.")  # fmt: skip
 @click.option("--health-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
               help="Local address of that port; probes of Kubernetes need 0.0.0.0.")  # fmt: skip
-@click.option("--asyncapi", type=click.Path(dir_okay=False, allow_dash=True), metavar="FILE",
+@click.option("--asyncapi", type=NonEmptyPath(dir_okay=False, allow_dash=True), metavar="FILE",
               help="Write the AsyncAPI document of the app as JSON and run nothing; - is standard "
                    "output.")  # fmt: skip
 @click.pass_context

@@ -18,13 +18,14 @@ from rocketpy.store.replication import backup as backups
 from rocketpy.store.replication.resync import LocalLog, cut, equal_end, forget_identity, local_log
 from rocketpy.store.scan.directory import StoreDirectory
 from rocketpy.terminal.common import CONTEXT, confirm, output_option, run, yes_option
+from rocketpy.terminal.parameters import NonEmptyPath
 from rocketpy.terminal.render import show
 from rocketpy.terminal.suggestions import HintingGroup
 
 _MIB: Final = 1 << 20
 _EVERY_BYTES: Final = 64 << 20
-_DIRECTORY = click.Path(path_type=Path)
-_STORE = click.Path(path_type=Path, exists=True, file_okay=False)
+_DIRECTORY = NonEmptyPath(path_type=Path)
+_STORE = NonEmptyPath(path_type=Path, exists=True, file_okay=False)
 _COMMIT_LOG = click.option(
     "--commit-log",
     default="",

@@ -24,6 +24,7 @@ from rocketpy.cli.servers.start_rules import refuse_broken_rules
 from rocketpy.runtime.config.config import ConfigSet, Sources
 from rocketpy.runtime.config.live_config import load_with_live_file
 from rocketpy.terminal.error_exit import run_command
+from rocketpy.terminal.parameters import NonEmptyPath
 
 if TYPE_CHECKING:
     from rocketpy.broker.broker import Broker
@@ -171,7 +172,7 @@ start_empty_option: Callable[[F], F] = click.option(
     "-c",
     "--config",
     "config_path",
-    type=click.Path(path_type=Path),
+    type=NonEmptyPath(path_type=Path),
     help="Properties file with Apache's keys.",
 )
 @click.option(

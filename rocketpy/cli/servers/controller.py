@@ -22,6 +22,7 @@ from rocketpy.cli.servers.start_rules import refuse_broken_rules
 from rocketpy.runtime.config.config import ConfigSet, Sources
 from rocketpy.runtime.config.live_config import load_with_live_file
 from rocketpy.terminal.error_exit import run_command
+from rocketpy.terminal.parameters import NonEmptyPath
 
 if TYPE_CHECKING:
     from rocketpy.controller.controller import Controller
@@ -86,7 +87,7 @@ def build_controller(loaded: ConfigSet) -> "Controller":
     "-c",
     "--config",
     "config_path",
-    type=click.Path(path_type=Path),
+    type=NonEmptyPath(path_type=Path),
     help="Properties file with Apache's keys.",
 )
 @common_options

@@ -16,6 +16,7 @@ from rocketpy.runtime.config.operation import LOG_LEVELS
 from rocketpy.runtime.config.setting_checks import path_fault
 from rocketpy.runtime.log_limit import LogLimiter
 from rocketpy.runtime.logs import structlog
+from rocketpy.terminal.parameters import NonEmptyPath
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -88,7 +89,7 @@ _OPTIONS: Final = (
     ),
     click.option(
         "--log-file",
-        type=click.Path(path_type=Path, dir_okay=False),
+        type=NonEmptyPath(path_type=Path, dir_okay=False),
         callback=whole_path,
         help="Write log lines to this file instead of standard error.",
     ),

@@ -26,6 +26,7 @@ from rocketpy.runtime.config.config import ConfigSet, Sources, options_of
 from rocketpy.runtime.config.live_config import LiveConfig, load_with_live_file
 from rocketpy.runtime.readiness import NotReady
 from rocketpy.terminal.error_exit import run_command
+from rocketpy.terminal.parameters import NonEmptyPath
 
 if TYPE_CHECKING:
     from rocketpy.controller.controller import Controller
@@ -166,7 +167,7 @@ def loaders_of(
     "-c",
     "--config",
     "config_path",
-    type=click.Path(path_type=Path),
+    type=NonEmptyPath(path_type=Path),
     help="Properties file with Apache's keys.",
 )
 @common_options

@@ -34,6 +34,7 @@ from rocketpy.errors import StartError
 from rocketpy.runtime.config.config import ConfigSet, Sources, options_of
 from rocketpy.runtime.config.live_config import LiveConfig, load_with_live_file
 from rocketpy.runtime.readiness import NotReady
+from rocketpy.terminal.parameters import NonEmptyPath
 
 if TYPE_CHECKING:
     from rocketpy.broker.broker import Broker
@@ -171,7 +172,7 @@ def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 )
 @click.option(
     "--data",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=NonEmptyPath(path_type=Path, file_okay=False),
     required=True,
     callback=whole_path,
     help="Directory of all files; created if it does not exist.",

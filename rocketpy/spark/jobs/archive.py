@@ -23,6 +23,7 @@ from rocketpy.spark.jobs.session import need_extra, spark_session
 from rocketpy.spark.jobs.stream_run import exit_code, run_stream
 from rocketpy.terminal.common import CONTEXT, Position, key_values, namesrv_option, output_option
 from rocketpy.terminal.common import position as position_type
+from rocketpy.terminal.parameters import NonEmptyPath
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -206,7 +207,7 @@ def _query_id(frame: "DataFrame") -> str:
     "--to",
     "root",
     required=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NonEmptyPath(file_okay=False, path_type=Path),
     help="Directory of the archive; workers on other machines need it under the same path.",
 )
 @click.option(

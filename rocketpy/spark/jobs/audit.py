@@ -10,6 +10,7 @@ import click
 from rocketpy.spark.jobs.job_cli import main, progress_for, spark_options, split_conf, summary
 from rocketpy.spark.jobs.session import LOCAL_MASTER, need_extra, plain_errors, spark_session
 from rocketpy.terminal.common import CONTEXT, key_values, output_option
+from rocketpy.terminal.parameters import NonEmptyPath
 from rocketpy.terminal.render import show
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def decode_audit(text: str) -> "Audit":
 @click.command(
     "audit", context_settings=CONTEXT, epilog="Example: rocketpy spark audit ./data/store"
 )
-@click.argument("store", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("store", type=NonEmptyPath(exists=True, file_okay=False, path_type=Path))
 @click.option("--here", is_flag=True, help="Run in this process, without Spark.")
 @click.option("--days", is_flag=True, help="Also print bytes by topic and day.")
 @spark_options

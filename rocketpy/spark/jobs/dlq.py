@@ -26,6 +26,7 @@ from rocketpy.terminal.common import (
     output_option,
     yes_option,
 )
+from rocketpy.terminal.parameters import FiniteRange
 from rocketpy.terminal.render import show
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def to_requeue(letters: "DataFrame") -> "DataFrame":
 @click.option("--requeue", is_flag=True, help="Send the letters back to their origin topics.")
 @click.option(
     "--rate",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     metavar="N",
     help="With --requeue: messages per second.",
 )

@@ -19,6 +19,7 @@ from rocketpy.errors import JobError, RocketPyError, ServersFailedError
 from rocketpy.spark.jobs.job_cli import Progress, main, summary
 from rocketpy.spark.jobs.session import need_extra
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
+from rocketpy.terminal.parameters import NonEmptyPath
 from rocketpy.terminal.render import iso, show
 
 EXIT_ALERT: Final = 3
@@ -175,12 +176,12 @@ def behind(rows: Sequence[Row]) -> dict[str, int]:
 @click.option(
     "--to",
     "folder",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NonEmptyPath(file_okay=False, path_type=Path),
     help="Add each sample to this table of Parquet files, instead of printing it.",
 )
 @click.option(
     "--store",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=NonEmptyPath(exists=True, file_okay=False, path_type=Path),
     help="Read this store directory instead of a live cluster.",
 )
 @click.option(

@@ -19,6 +19,7 @@ from rocketpy.spark.jobs.job_cli import (
 from rocketpy.spark.jobs.rows import collected, time_options, topic_frame
 from rocketpy.spark.jobs.session import need_extra, plain_errors, spark_session
 from rocketpy.terminal.common import CONTEXT, Position, key_values, namesrv_option, output_option
+from rocketpy.terminal.parameters import FiniteRange, NonEmptyPath
 from rocketpy.terminal.render import show
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def send(
 @click.option(
     "--archive",
     "root",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=NonEmptyPath(exists=True, file_okay=False, path_type=Path),
     help="Read this archive; without it the topic itself.",
 )
 @click.option("--to", "target", metavar="TOPIC", help="Target topic; default: the same topic.")
@@ -171,7 +172,7 @@ def send(
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     metavar="N",
     help="Messages a second of all tasks together.",
 )

@@ -10,6 +10,7 @@ from rocketpy.spark.jobs.job_cli import main, progress_for, spark_options, split
 from rocketpy.spark.jobs.rows import collected, time_options, topic_frame
 from rocketpy.spark.jobs.session import plain_errors, spark_session
 from rocketpy.terminal.common import CONTEXT, Position, key_values, namesrv_option, output_option
+from rocketpy.terminal.parameters import NonEmptyPath
 from rocketpy.terminal.render import show
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _percentiles(column: str, name: str) -> list[Any]:
 @click.option(
     "--to",
     "folder",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NonEmptyPath(file_okay=False, path_type=Path),
     help="Also write both reports as Parquet into this directory: sends/ and consumptions/.",
 )
 @spark_options

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from rocketpy.cli.main import command
+from rocketpy.terminal.parameters import FiniteRange, NonEmptyPath
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
 
@@ -67,3 +68,42 @@ def test_commands_of_clients_have_the_common_options(path: tuple[str, ...]) -> N
     assert namesrv.default == "127.0.0.1:9876"
     assert found.help
     assert found.help.splitlines()[0].endswith(".")
+
+
+@pytest.mark.parametrize("path", EVERY, ids=" ".join)
+def test_ranges_are_finite_and_paths_not_empty(path: tuple[str, ...]) -> None:
+    found: click.Command = command
+    for name in path:
+        assert isinstance(found, click.Group)
+        child = found.get_command(click.Context(found), name)
+        assert child is not None
+        found = child
+    for each in found.params:
+        if isinstance(each.type, click.FloatRange):
+            assert isinstance(each.type, FiniteRange), each.name
+        if isinstance(each.type, click.Path):
+            assert isinstance(each.type, NonEmptyPath), each.name
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "standalone --data=",
+        "standalone --data=d --log-file=",
+        "broker --config=",
+        "spark archive t --to=",
+        "run worker:app --asyncapi=",
+    ],
+)
+def test_empty_path_is_wrong_usage(words: str) -> None:
+    result = CliRunner().invoke(command, words.split())
+    assert result.exit_code == 2, result.output
+    assert "the path is empty" in result.output
+
+
+@pytest.mark.parametrize("number", ["nan", "inf"])
+@pytest.mark.parametrize("words", ["spark replay t --to u --rate", "spark dlq g --requeue --rate"])
+def test_rate_of_a_job_that_is_no_number_is_wrong_usage(words: str, number: str) -> None:
+    result = CliRunner().invoke(command, [*words.split(), number])
+    assert result.exit_code == 2, result.output
+    assert f"'{number}' is not a number in the range x>0" in result.output
