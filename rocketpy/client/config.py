@@ -28,7 +28,7 @@ from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import Backoff
 from rocketpy.client.messages.serializers import PLAIN, B_co, Serializer
 from rocketpy.client.options.durations import Duration, to_s
-from rocketpy.client.options.validation import described, fits, refuse_generators, takes
+from rocketpy.client.options.validation import check_read, described, fits, refuse_generators, takes
 from rocketpy.errors import ConfigError
 from rocketpy.proto.allocation import (
     Allocation,
@@ -135,9 +135,8 @@ class Checked:
             if minimum is not None and to_s(value) < minimum:
                 raise ConfigError(f"{value} is less than {minimum}", key=each.name)
         _check_functions(values)
-        topic = values.get("topic")
-        if topic is not None and not topic and not isinstance(topic, str):
-            raise ConfigError("give at least one topic", key="topic")
+        if values.get("topic") is not None:
+            check_read(*(values[name] for name in ("topic", "group", "filter", "sql")))
         if values.get("trace") and (reason := check_topic(values["trace_topic"])):
             raise ConfigError(reason, key="trace_topic")
         if to_s(values.get("pull_wait", 0)) >= to_s(values.get("pull_timeout", math.inf)):

@@ -208,6 +208,38 @@ def checked_topic(topic: str) -> str:
     return topic
 
 
+def check_read(topics: str | Sequence[str], group: str, tags: str, sql: str) -> None:
+    """Check what a consumer's options say it reads, as its start does.
+
+    Args:
+        topics: one or several; empty text is a consumer whose topics come later.
+        group: its group; empty is that of the client.
+        tags: `"a || b"`, or `"*"`, which also stands beside a condition.
+        sql: a condition on properties; empty filters by tags.
+
+    Raises:
+        ConfigError: there is no topic, a name cannot be used, or there are tags and a condition.
+        ExpressionError: `sql` is no condition.
+    """
+    if isinstance(topics, str):
+        topics = [topics] if topics else []
+    elif not topics:
+        raise ConfigError("give at least one topic", key="topic")
+    for topic in topics:
+        if reason := check_topic(topic):
+            raise ConfigError(f"{topic[:200]!r}: {reason}", key="topic")
+    if group:
+        checked_group(group)
+    _check_condition(tags, sql)
+
+
+def _check_condition(tags: str, sql: str) -> None:
+    if sql:
+        if tags != SUB_ALL:
+            raise ConfigError("give tags or a condition, not both", key="sql")
+        compile_condition(sql)
+
+
 def checked_queue(queue: MessageQueue) -> MessageQueue:
     """Return a queue; raises TypeError for another value."""
     if not isinstance(queue, MessageQueue):
@@ -250,10 +282,7 @@ def checked_subscription(topic: str, tags: str, sql: str, version: int) -> Subsc
     reason = check_topic(topic)
     if reason is not None:
         raise ConfigError(reason, key="topic")
-    if sql:
-        if tags != SUB_ALL:
-            raise ConfigError("give tags or a condition, not both", key="sql")
-        compile_condition(sql)
+    _check_condition(tags, sql)
     kind = EXPRESSION_SQL92 if sql else EXPRESSION_TAG
     if not sql and any(each in tags.replace("||", "") for each in "|,"):  # a tag may be so named
         logger.warning(

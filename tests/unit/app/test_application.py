@@ -11,7 +11,7 @@ import pytest
 
 import rocketpy
 from rocketpy import App, Headers, ReceivedMessage, TxState
-from rocketpy.errors import ClosedError, ConfigError, NoNameServerError
+from rocketpy.errors import ClosedError, ConfigError, ExpressionError, NoNameServerError
 from rocketpy.testing.app import TestApp
 from tests.unit.client.sim import NAMESRV, Cluster, pass_time, run_sim
 from tests.unit.client.steps import until
@@ -471,3 +471,28 @@ def test_signal_stops_an_app_that_runs(number: signal.Signals) -> None:
     finally:
         signal.signal(signal.SIGHUP, before)
     assert events == ["stop"]
+
+
+@pytest.mark.parametrize("topic", ["a/b", " x", "é", "a" * 128, ["orders", "a.b"]])
+def test_topic_that_cannot_exist_is_refused_where_the_handler_is_written(
+    topic: str | list[str],
+) -> None:
+    app = rocketpy.App("127.0.0.1:9876", group="shop")
+    for decorator in (app.subscribe, app.responder):
+        with pytest.raises(ConfigError, match=r"^topic: '.*': The specified topic "):
+            decorator(topic)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"group": "a b"}, ConfigError, "group: "),
+        ({"sql": "amount >"}, ExpressionError, "found the end"),
+        ({"filter": "paid", "sql": "amount > 1"}, ConfigError, "give tags or a condition"),
+    ],
+)
+def test_filter_or_group_that_cannot_exist_is_refused_where_the_handler_is_written(
+    options: Any, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        rocketpy.App("127.0.0.1:9876", group="shop").subscribe("orders", **options)
