@@ -36,7 +36,7 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar, Unpack
 
 from rocketpy.app import health
-from rocketpy.app.binding import bound, check_result, parameters_of, publishing
+from rocketpy.app.binding import bound, check_result, checked_body, parameters_of, publishing
 from rocketpy.client.callbacks.handler_signature import check_callback, check_middleware
 from rocketpy.client.callbacks.handler_threads import call_on_thread
 from rocketpy.client.callbacks.handlers import ErrorHandler, Handler, is_coroutine_function
@@ -206,7 +206,7 @@ class App:
             if isinstance(result, Message):
                 await self.producer.send(result)
             elif result is not None:
-                await self.producer.send(topic, result, **options)
+                await self.producer.send(topic, checked_body(result), **options)
 
         def note(handler: H, /) -> H:
             name = getattr(handler, "__name__", repr(handler))

@@ -35,11 +35,13 @@ from rocketpy.client.messages.serializers import (
 )
 from rocketpy.client.messages.typed_serializer import ConvertingSerializer, TypedSerializer
 from rocketpy.client.producer.producer import Producer
+from rocketpy.errors import IllegalMessageError
 
 Part = Literal["message", "headers", "producer", "body"]
 MakeProducer = Callable[[], Producer]
 _LISTS: Final = (list, Sequence)
 _ANYTHING: Final = (None, Any, object)
+_ONE_MESSAGE: Final = "return one, or send each with a parameter of type rocketpy.Producer"
 _TEXTS: Final[tuple[Serializer, ...]] = (json_or_text, PLAIN, text)
 _JSONS: Final[tuple[Serializer, ...]] = (*_TEXTS, json)
 """Serializers whose bodies are JSON, if a handler wants another type than text or bytes."""
@@ -163,7 +165,7 @@ def result_of(handler: Handler) -> Any:  # noqa: ANN401 - an annotation
 
 
 def check_result(handler: Handler, serializer: Serializer) -> None:
-    """Refuse a handler whose results cannot be written, or cannot be read.
+    """Refuse a handler whose results cannot be written, or cannot be read, or hold messages.
 
     Args:
         handler: its results are sent; the annotation decides.
@@ -176,6 +178,8 @@ def check_result(handler: Handler, serializer: Serializer) -> None:
     kind = result_of(handler)
     if kind in _ANYTHING:
         return
+    if any(_holds_message(member) for member in _serialized(kind)):
+        raise TypeError(f"{name}(): its result has messages in it; {_ONE_MESSAGE}")
     for known, form, has_form in _FORMS:
         for member in _serialized(kind) if serializer is known else ():
             if problem := unwritable_part(member, has_form):
@@ -184,6 +188,19 @@ def check_result(handler: Handler, serializer: Serializer) -> None:
         return
     if problem := unreadable_field(kind):
         raise TypeError(f"{name}(): no reader could get its result {problem}")
+
+
+def checked_body(result: Any) -> Any:  # noqa: ANN401
+    """Return a result; raises IllegalMessageError for messages, which JSON would write as one."""
+    if isinstance(result, list | tuple) and any(isinstance(each, Message) for each in result):
+        raise IllegalMessageError(f"the result has messages in it; {_ONE_MESSAGE}")
+    return result
+
+
+def _holds_message(kind: Any) -> bool:  # noqa: ANN401 - an annotation
+    if isinstance(kind, type) and get_origin(kind) is None:
+        return issubclass(kind, Message)
+    return any(_holds_message(each) for each in get_args(kind))
 
 
 def _serialized(kind: Any) -> list[Any]:  # noqa: ANN401 - an annotation

@@ -125,6 +125,36 @@ def test_publisher_that_cannot_work_is_refused_where_it_is_written() -> None:
         app.publisher("bills", **wrong)
 
 
+def test_publisher_of_several_messages_is_refused_where_it_is_written() -> None:
+    app = make_app()
+
+    @app.subscribe("orders", group="both")
+    async def both(order: str) -> list[rocketpy.Message]:
+        return []
+
+    @app.subscribe("orders", group="maybe")
+    async def maybe(order: str) -> tuple[rocketpy.Message, rocketpy.Message] | None: ...
+
+    for handler in (both, maybe):
+        with pytest.raises(TypeError, match=r"has messages in it; return one, or send each"):
+            app.publisher("bills")(handler)
+
+
+async def test_publisher_does_not_send_a_list_of_messages_as_one_body() -> None:
+    app = make_app()
+
+    @app.publisher("bills")
+    @app.subscribe("orders")
+    async def bill(order: str) -> Any:
+        return [rocketpy.Message(topic="special", body=order)]
+
+    async with TestApp(app) as test:
+        await test.publish("orders", "o1")
+        await test.run_until_idle()
+        assert test.sent("bills") == []
+        assert (len(test.acked("shop")), len(test.dead("shop"))) == (0, 1)
+
+
 class Receipt(pydantic.BaseModel):
     order: str
     note: str = pydantic.Field(default="", exclude=True)
