@@ -40,14 +40,20 @@ def test_manual_names_it(path: tuple[str, ...]) -> None:
     assert f"rocketpy {' '.join(path)}" in DOCUMENT
 
 
-@pytest.mark.parametrize("path", EVERY, ids=" ".join)
-def test_commands_of_clients_have_the_common_options(path: tuple[str, ...]) -> None:
+def command_at(path: tuple[str, ...]) -> click.Command:
+    """Return a command by its words."""
     found: click.Command = command
     for name in path:
         assert isinstance(found, click.Group)
         child = found.get_command(click.Context(found), name)
         assert child is not None
         found = child
+    return found
+
+
+@pytest.mark.parametrize("path", EVERY, ids=" ".join)
+def test_commands_of_clients_have_the_common_options(path: tuple[str, ...]) -> None:
+    found = command_at(path)
     if isinstance(found, click.Group) or path[0] in {
         "broker",
         "completion",
@@ -72,12 +78,7 @@ def test_commands_of_clients_have_the_common_options(path: tuple[str, ...]) -> N
 
 @pytest.mark.parametrize("path", EVERY, ids=" ".join)
 def test_ranges_are_finite_and_paths_not_empty(path: tuple[str, ...]) -> None:
-    found: click.Command = command
-    for name in path:
-        assert isinstance(found, click.Group)
-        child = found.get_command(click.Context(found), name)
-        assert child is not None
-        found = child
+    found = command_at(path)
     for each in found.params:
         if isinstance(each.type, click.FloatRange):
             assert isinstance(each.type, FiniteRange), each.name

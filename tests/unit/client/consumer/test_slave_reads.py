@@ -299,10 +299,7 @@ def test_ordered_consumer_locks_at_both_and_delivers_after_the_returned_master_g
         cluster, received = pair.cluster, Received()
         pair.put(2)
         async with cluster.client(**FAST) as client:
-            consumer = client.consumer(
-                "t", group="c", start="earliest", ordered=True, handler=received
-            )
-            async with consumer:
+            async with consumer_of("ordered", client, received, None):
                 await until(lambda: len(received.offsets) == 2)
                 assert {at for at, request in cluster.requests if request.code == LOCK} == {
                     MASTER,
@@ -335,10 +332,7 @@ def test_ordered_consumer_does_not_rely_on_locks_that_a_restarted_slave_forgot()
         cluster, received = pair.cluster, Received()
         pair.put(2)
         async with cluster.client(**FAST) as client:
-            consumer = client.consumer(
-                "t", group="c", start="earliest", ordered=True, handler=received
-            )
-            async with consumer:
+            async with consumer_of("ordered", client, received, None):
                 await until(lambda: len(received.offsets) == 2)
                 network, slave = cluster.world.network, SLAVE.partition(":")[0]
                 for connection in list(network.connections):
