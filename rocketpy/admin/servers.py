@@ -5,7 +5,6 @@ Source: MQAdminImpl, DefaultMQAdminExtImpl (5.4.0).
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from difflib import get_close_matches
 from typing import TypeVar
 
 from rocketpy.client.cluster.name_servers import NameServers
@@ -31,6 +30,7 @@ from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.proto.wire.json_body import Body
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.config.suggestions import hint
 
 B = TypeVar("B", bound=Body)
 T = TypeVar("T")
@@ -228,12 +228,10 @@ class Servers:
             wanted = (
                 f" of broker {broker}" if broker else f" of cluster {cluster}" if cluster else ""
             )
-            name, known = broker or cluster, set(info.broker_addr_table)
-            if not broker:
-                known = set(info.cluster_addr_table)
-            near = [] if name in known else get_close_matches(name, sorted(known), n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ClientError(f"no master{wanted} is registered with the name server{hint}")
+            name = broker or cluster
+            known = sorted(info.broker_addr_table if broker else info.cluster_addr_table)
+            near = "" if name in known else hint(name, known)
+            raise ClientError(f"no master{wanted} is registered with the name server{near}")
         return found
 
     async def all_masters(self, *, cluster: str = "") -> dict[str, str]:

@@ -15,9 +15,9 @@ from rocketpy.errors import (
     TopicNotExistError,
 )
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.runtime.config.suggestions import hint
 from rocketpy.terminal.common import run
 from rocketpy.terminal.error_exit import EXIT_FAILURE, complain
-from rocketpy.terminal.suggestions import hint
 
 T = TypeVar("T")
 

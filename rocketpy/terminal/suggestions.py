@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable
 
 import click
 
+from rocketpy.runtime.config.suggestions import hint, nearest
 from rocketpy.terminal.parameters import TextCommand
 
 
@@ -31,19 +32,6 @@ class HintingGroup(click.Group):
                 raise
             words = f"No such command {args[0]!r}. Did you mean {near!r}?"
             raise click.UsageError(words, ctx) from None
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most like another one, None if none is."""
-    import difflib  # noqa: PLC0415 - for misspelt names only
-
-    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
-
-
-def hint(name: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence that suggests a known name; empty without one."""
-    near = nearest(name, known)
-    return "" if near is None else f"; did you mean {near}?"
 
 
 def check_keys(keys: Iterable[str], tables: Iterable[Collection[str]]) -> None:

@@ -10,12 +10,13 @@ from rocketpy import admin as rocketpy_admin
 from rocketpy.admin.results import Answers
 from rocketpy.client.cluster.name_servers import parse_addresses
 from rocketpy.errors import ClientError, RocketPyError, ServersFailedError
+from rocketpy.runtime.config.suggestions import hint
 from rocketpy.terminal.cluster_calls import ask, exit_code
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
 from rocketpy.terminal.completion import broker_names, topic_names
 from rocketpy.terminal.parameters import FiniteRange, server_address, topic_name
 from rocketpy.terminal.render import show
-from rocketpy.terminal.suggestions import HintingGroup, check_keys, hint
+from rocketpy.terminal.suggestions import HintingGroup, check_keys
 
 _AT_ONCE = 32
 """Limit of concurrent queries of topics."""

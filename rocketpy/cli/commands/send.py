@@ -14,6 +14,7 @@ from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.sending.result import SendResult
 from rocketpy.errors import ClientError, IllegalMessageError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.runtime.config.suggestions import hint
 from rocketpy.terminal.common import (
     CONTEXT,
     key_values,
@@ -28,7 +29,6 @@ from rocketpy.terminal.error_exit import complain
 from rocketpy.terminal.parameters import FiniteRange, TextCommand, group_name, raw_bytes, topic_name
 from rocketpy.terminal.render import show
 from rocketpy.terminal.stdio import Lines
-from rocketpy.terminal.suggestions import hint
 
 _ROWS_SHOWN: Final = 20
 _ROWS_KEPT: Final = 100_000

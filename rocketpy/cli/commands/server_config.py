@@ -6,11 +6,12 @@ import click
 
 from rocketpy import admin as rocketpy_admin
 from rocketpy.errors import NoPermissionError, RocketPyError
+from rocketpy.runtime.config.suggestions import hint
 from rocketpy.terminal.cluster_calls import ask, done_at, exit_code
 from rocketpy.terminal.common import CONTEXT, key_values, namesrv_option, output_option
 from rocketpy.terminal.completion import broker_names
 from rocketpy.terminal.render import show
-from rocketpy.terminal.suggestions import HintingGroup, check_keys, hint
+from rocketpy.terminal.suggestions import HintingGroup, check_keys
 
 
 @click.group(

@@ -1,4 +1,4 @@
-"""Suggestions for misspelt keys."""
+"""Suggestions for misspelt keys and names."""
 
 import re
 from collections.abc import Iterable
@@ -40,6 +40,19 @@ def suggestion(key: str, known: Iterable[str]) -> str:
 def misspelt(key: str, known: Iterable[str]) -> str | None:
     """Return the known key that a key misspells; None if there is none."""
     return next((each for each in known if _is_misspelt(key, each)), None)
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like another one, None if none is."""
+    import difflib  # noqa: PLC0415 - for misspelt names only
+
+    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """Return the end of a sentence that suggests a known name; empty without one."""
+    near = nearest(name, known)
+    return "" if near is None else f"; did you mean {near}?"
 
 
 def similar(key: str, known: Iterable[str]) -> str | None:
