@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark ready peers gcc jdk go etcd demo demo-spark demo-ha test test-spark test-spark-programs test-java-clients test-interop test-all check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-pairs bench-ceiling bench-spark bench-sdk flames test-long test-kills test-replication test-failover fmt lint types layers public-api stubs docs clean
+.PHONY: help setup setup-spark ready peers gcc jdk go etcd demo demo-spark demo-ha test test-spark test-spark-programs test-java-clients test-interop-replicas test-interop test-all check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-pairs bench-ceiling bench-spark bench-sdk flames test-long test-kills test-replication test-failover fmt lint types layers public-api stubs docs clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -68,11 +68,12 @@ test: ## what CI runs on a push: 20 minutes on two cores, 25 in a fresh clone (d
 	@$(STAGE) run "tests without a JVM" env TEST_SAMPLE=1 $(PYTEST) tests $(QUICK)
 	@$(STAGE) run "tests of compiled modules, in pure Python" env TEST_SAMPLE=4 ROCKETPY_PURE=1 $(PYTEST) @tests/pure_pass.txt $(QUICK)
 	@$(STAGE) run "fuzzing" $(BIN)/python -m tests.fuzz --all --seconds 12 --where-possible
-	@$(STAGE) run "Spark, and Apache's clients and broker" $(MAKE) --no-print-directory -j3 -Otarget test-spark test-java-clients test-interop test-spark-programs
+	@$(STAGE) run "Spark, and Apache's clients and broker" $(MAKE) --no-print-directory -j4 -Otarget test-spark test-java-clients test-interop-replicas test-interop test-spark-programs
 	@$(STAGE) report
 
-# Three side by side, the programs last: interop tests wait half of the time, and a Python process
+# Four side by side, the programs last: interop tests wait half of the time, and a Python process
 # that Spark starts has to answer within ten seconds.
+INTEROP_REPLICAS := $(addprefix tests/interop/,controller replication)
 SPARK_PROGRAMS := $(addprefix tests/spark/test_,clusters.py readme.py submitted_jobs.py)
 
 test-spark:
@@ -84,8 +85,11 @@ test-spark-programs:
 test-java-clients:
 	TEST_SAMPLE=1 $(PYTEST) tests/interop/java_clients -q -m "not long"
 
+test-interop-replicas:
+	TEST_SAMPLE=1 $(PYTEST) $(INTEROP_REPLICAS) -q -m "not long"
+
 test-interop:
-	TEST_SAMPLE=1 $(PYTEST) tests/interop --ignore=tests/interop/java_clients -q -m "not long"
+	TEST_SAMPLE=1 $(PYTEST) tests/interop $(addprefix --ignore=,tests/interop/java_clients $(INTEROP_REPLICAS)) -q -m "not long"
 
 test-all: ready check ## every test with every seed and parameter, in pure Python too: nightly, before a release
 	$(PYTEST) tests $(WITHOUT_JVM)

@@ -8,9 +8,11 @@ import pytest
 import structlog
 
 from tests.docs.seeds import skipped_tests
-from tests.sampling import leaves_out, part, thinning
+from tests.sampling import alternates, leaves_out, part, thinning
 
-_UNIT = Path(__file__).with_name("unit")
+_TESTS = Path(__file__).parent
+_UNIT = _TESTS / "unit"
+_HALVED = {"unit", "integration", "simulation"}
 _skipped: list[str] = []
 
 # rich, where it is installed, spends 0.2 s of CPU time on drawing one logged exception.
@@ -31,14 +33,27 @@ def pytest_report_header() -> str:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out half of the files of unit tests in the pure Python pass of `make test`."""
-    is_unit = _UNIT in collection_path.parents and collection_path.name.startswith("test_")
-    return True if is_unit and leaves_out(str(collection_path.relative_to(_UNIT))) else None
+    """Leave out half of the files of these folders in the pure Python pass of `make test`."""
+    if not collection_path.name.startswith("test_") or _TESTS not in collection_path.parents:
+        return None
+    path = collection_path.relative_to(_TESTS)
+    return True if path.parts[0] in _HALVED and leaves_out(str(path)) else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put unit tests last: their files take seconds, so that workers end at the same time."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what other commits run, and put unit tests last.
+
+    Files of unit tests take seconds, so that workers end at the same time.
+    """
+    left = [item for item in items if _is_left_to_other_commits(item)]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not _is_left_to_other_commits(item)]
     items.sort(key=lambda item: _UNIT in item.path.parents)
+
+
+def _is_left_to_other_commits(item: pytest.Item) -> bool:
+    return item.get_closest_marker("alternate") is not None and alternates(item.nodeid)
 
 
 @pytest.fixture(autouse=True)

@@ -45,6 +45,12 @@ def leaves_out(file: str) -> bool:
     return thinning() > 1 and zlib.crc32(file.encode()) % 2 == part() % 2
 
 
+def alternates(test: str) -> bool:
+    """Return whether a thinned run leaves a test marked `alternate` to other commits."""
+    one_in = 2 * thinning()
+    return one_in > 0 and zlib.crc32(test.encode()) % one_in != part() % one_in
+
+
 def sample(values: Iterable[T], one_in: int) -> list[T]:
     """Return one in so many of the values, at least one; all of them without TEST_SAMPLE."""
     all_of_them = list(values)

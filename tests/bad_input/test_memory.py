@@ -108,6 +108,7 @@ def test_frame_without_progress_is_reset(tmp_path: Path) -> None:
         assert honest.send(b"after").code == 0
 
 
+@pytest.mark.alternate
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("count", [20, 200])
 def test_peers_that_never_read_are_reset_and_release_memory(tmp_path: Path, count: int) -> None:
@@ -136,6 +137,7 @@ def test_peers_that_never_read_are_reset_and_release_memory(tmp_path: Path, coun
         assert honest.send(b"after").code == 0
 
 
+@pytest.mark.alternate
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl tool")
 def test_tls_peers_that_never_read_are_counted_and_reset(tmp_path: Path) -> None:
     """Peers ask for 32 MiB each with a budget of 64 MiB; honest peers over TLS are still served."""

@@ -1,6 +1,7 @@
 """Every row of docs/SEEDS.md says where its line lives and which test proves it."""
 
 import ast
+import re
 from functools import cache
 
 import pytest
@@ -52,19 +53,24 @@ def test_named_test_that_is_skipped_is_noticed() -> None:
     assert skipped_tests([other, f"{named}[one]", f"{named}[two]"]) == [named]
 
 
-def test_named_tests_are_not_marked_long() -> None:
+def test_named_tests_are_in_every_run() -> None:
     """`make test` deselects those, which is no skip: it would leave a promise unchecked."""
-    assert sorted(named_tests() & long_tests()) == []
+    assert sorted(named_tests() & left_out_tests()) == []
 
 
-def long_tests() -> set[str]:
-    """Return the tests of the named files that are marked `long`, or of modules marked so."""
+def left_out_tests() -> set[str]:
+    """Return the tests of the named files that are marked so, or are in modules marked so."""
     found = set()
     for file in {name.partition("::")[0] for name in named_tests()}:
         for node in ast.parse((ROOT / file).read_text()).body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                if any("mark.long" in ast.unparse(mark) for mark in node.decorator_list):
+                if any(is_mark(mark) for mark in node.decorator_list):
                     found.add(f"{file}::{node.name}")
-            elif isinstance(node, ast.Assign) and "mark.long" in ast.unparse(node):
+            elif isinstance(node, ast.Assign) and is_mark(node):
                 found |= {name for name in named_tests() if name.startswith(f"{file}::")}
     return found
+
+
+def is_mark(node: ast.AST) -> bool:
+    """Return whether a decorator or an assignment to `pytestmark` has such a mark."""
+    return re.search(r"mark\.(long|alternate)\b", ast.unparse(node)) is not None

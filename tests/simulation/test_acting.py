@@ -48,6 +48,7 @@ def first_failure(seeds: range, words: str) -> None:
     raise AssertionError(f"no seed of {seeds} fails with {words!r}")
 
 
+@pytest.mark.alternate
 def test_half_that_is_passed_without_being_sent_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     def passed(_self: HalfEscape, _half: MessageExt) -> bool:
         return True
@@ -56,6 +57,7 @@ def test_half_that_is_passed_without_being_sent_is_lost(monkeypatch: pytest.Monk
     first_failure(range(1, 9), "halves")
 
 
+@pytest.mark.alternate
 def test_check_points_that_the_master_does_not_take_back_are_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -64,6 +66,7 @@ def test_check_points_that_the_master_does_not_take_back_are_lost(
     first_failure(range(40), "popped")
 
 
+@pytest.mark.alternate
 @pytest.mark.skipif("SEED" in os.environ, reason="one seed reaches only a part of it")
 def test_seed_mix_of_acting_masters_reaches_what_it_is_about() -> None:
     wanted = {"_kill_master", "_stop_master", "_kill_acting", "_kill_other", "_part_master"}

@@ -43,6 +43,7 @@ def fails(seed: int) -> bool:
     return False
 
 
+@pytest.mark.alternate
 def test_seed_mix_reaches_what_it_is_about() -> None:
     wanted = {"_kill_member", "_close_member", "_kill_broker", "_part", "failed", "nack", "hangs"}
     counts: Counter[str] = Counter()

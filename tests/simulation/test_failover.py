@@ -55,6 +55,7 @@ def first_failure(seeds: Iterable[int], words: str) -> None:
     raise AssertionError(f"no seed of {seeds} fails with {words!r}")
 
 
+@pytest.mark.alternate
 def test_set_that_shrinks_before_it_is_stored_loses_messages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -67,6 +68,7 @@ def test_set_that_shrinks_before_it_is_stored_loses_messages(
     first_failure([3, *range(5, 60)], "is lost")
 
 
+@pytest.mark.alternate
 def test_master_without_a_lease_acknowledges_beside_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -74,6 +76,7 @@ def test_master_without_a_lease_acknowledges_beside_another(
     first_failure([109, *range(4, 200, 5)], "two masters may acknowledge")
 
 
+@pytest.mark.alternate
 def test_logs_that_are_compared_by_length_alone_lose_messages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -88,12 +91,14 @@ def test_logs_that_are_compared_by_length_alone_lose_messages(
     first_failure(range(60), "another message")
 
 
+@pytest.mark.alternate
 def test_slaves_that_show_unconfirmed_messages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogCopy, "show_to", lambda log, _confirmed: log.show_all())
     monkeypatch.setattr(Replication, "hides_unconfirmed", False)
     first_failure(range(60), "another message")
 
 
+@pytest.mark.alternate
 def test_set_below_its_minimum_confirms_messages_when_only_new_sends_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -106,6 +111,7 @@ def test_set_below_its_minimum_confirms_messages_when_only_new_sends_are_refused
     first_failure(range(61, 200), "confirmed by")
 
 
+@pytest.mark.alternate
 @pytest.mark.skipif("SEED" in os.environ, reason="one seed reaches only a part of it")
 def test_seed_mix_of_groups_reaches_what_it_is_about() -> None:
     wanted = {"_kill_master", "_part", "_part_two", "_end_in_operation", "_stop", "power"}

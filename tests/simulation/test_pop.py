@@ -29,12 +29,14 @@ def test_popped_messages_are_acked_or_come_back_under_any_seed(chunk: int) -> No
     run_seeds(run, seeds_of(chunk, SEEDS, CHUNKS), TEST)
 
 
+@pytest.mark.alternate
 @pytest.mark.parametrize("seed", [43, 9910057])
 def test_check_knows_what_it_was_once_wrong_about(seed: int) -> None:
     """A broker served, and ended before its start was complete; an ack too late to be asked for."""
     run_seed(seed)
 
 
+@pytest.mark.alternate
 def test_check_notices_a_message_that_does_not_come_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -43,6 +45,7 @@ def test_check_notices_a_message_that_does_not_come_back(
         run_seed(1)
 
 
+@pytest.mark.alternate
 def test_check_notices_an_ack_that_was_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgotten(*_: Any, **__: Any) -> Acked:
         return Acked()

@@ -55,6 +55,7 @@ def test_confirmation_before_the_flush_is_found() -> None:
     first_failure(range(6, 60, 2), "acknowledged is lost", Rules(flush=False))
 
 
+@pytest.mark.alternate
 def test_unproven_peer_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Section 1.1 of the reference: a stranger acknowledges what no slave has."""
     monkeypatch.setattr(hmac, "compare_digest", lambda _, __: True)
@@ -93,6 +94,7 @@ def _no_difference(_log: StoreLog, _samples: Any) -> None:
     """Find no difference."""
 
 
+@pytest.mark.alternate
 @pytest.mark.skipif("SEED" in os.environ, reason="one seed reaches only a part of it")
 def test_seed_mix_reaches_what_it_is_about() -> None:
     wanted = {

@@ -43,6 +43,7 @@ def fails(seed: int) -> bool:
     return False
 
 
+@pytest.mark.alternate
 @pytest.mark.skipif("SEED" in os.environ, reason="one seed reaches only a part of it")
 def test_seed_mix_reaches_what_it_is_about() -> None:
     """Every kind of end and of fault happens within a few seeds."""

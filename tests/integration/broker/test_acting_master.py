@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
 import rocketpy
 import rocketpy.admin
@@ -148,6 +149,7 @@ async def groups_ready(pair: Pair, ask: Requests) -> None:
     await until(lambda: knows_group(ask, "slave"), "the slave has the tables")
 
 
+@pytest.mark.alternate
 async def test_due_messages_of_lost_master_arrive_through_another_group_once(
     tmp_path: Path,
 ) -> None:
@@ -210,6 +212,7 @@ async def has_log_of_master(ask: Requests) -> bool:
     return bool(found["haClientRuntimeInfo"]["maxOffset"] >= end)
 
 
+@pytest.mark.alternate
 async def test_transaction_of_lost_master_is_checked_and_committed_at_another_group_once(
     tmp_path: Path,
 ) -> None:
@@ -288,6 +291,7 @@ async def ack(ask: Requests, name: str, message: MessageExt) -> int:
     return (await ask.ask(name, RequestCode.ACK_MESSAGE, ext)).code
 
 
+@pytest.mark.alternate
 async def test_popped_message_of_lost_master_is_redelivered_by_another_group_once(
     tmp_path: Path,
 ) -> None:

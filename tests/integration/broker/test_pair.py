@@ -11,6 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import rocketpy
 import rocketpy.admin
 from rocketpy.proto.wire.codes import RequestCode
@@ -146,6 +148,7 @@ async def test_pair_commits_at_the_slave_survive_its_restart(tmp_path: Path) -> 
         await until(is_back, "the master has the commits of the slave")
 
 
+@pytest.mark.alternate
 async def test_pair_roles_swapped_by_hand_keep_messages_offsets_and_delays(tmp_path: Path) -> None:
     pair = Pair(tmp_path, inSyncReplicas="2")
     async with pair.running() as ask:

@@ -202,6 +202,7 @@ class OrderedMembers:
                 await self._changed.wait()
 
 
+@pytest.mark.alternate
 async def test_ordered_members_handle_a_queue_one_at_a_time_while_replicas_are_killed(
     tmp_path: Path,
 ) -> None:

@@ -176,6 +176,7 @@ def is_pull(frame: bytes) -> bool:
     return b"nextBeginOffset" in frame
 
 
+@pytest.mark.alternate
 @pytest.mark.parametrize("harm", [cut, wrong_opaque])
 def test_read_with_some_corrupted_responses_loses_no_rows(
     harm: Meddle, cluster: ClusterThread, meddled: Callable[[Meddle], str]

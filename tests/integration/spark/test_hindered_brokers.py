@@ -58,6 +58,7 @@ def on(rows: Counter[Any], broker: str) -> int:
     return sum(count for row, count in rows.items() if row[0] == broker)
 
 
+@pytest.mark.alternate
 def test_stream_beside_a_suspended_broker_reads_the_other_one(daemons: Cluster) -> None:
     engine = Engine(daemons, subscribe="T", timeoutMs=5000)
     assert engine.trigger()  # the first batch is empty
@@ -88,6 +89,7 @@ def test_read_of_a_briefly_suspended_broker_completes(daemons: Cluster) -> None:
     assert rows == COUNT
 
 
+@pytest.mark.alternate
 def test_read_of_a_suspended_broker_raises_and_names_it(daemons: Cluster) -> None:
     engine = Engine(daemons, subscribe="T", **{"fetch.timeoutMs": 1000})
     engine.trigger()
@@ -108,6 +110,7 @@ def test_read_of_a_suspended_broker_raises_and_names_it(daemons: Cluster) -> Non
     assert read_batch(daemons, subscribe="T").total() == COUNT
 
 
+@pytest.mark.alternate
 @pytest.mark.usefixtures("in_task")
 def test_write_beside_a_suspended_broker_uses_the_other_one(daemons: Cluster) -> None:
     with frozen(daemons, "broker-b"):

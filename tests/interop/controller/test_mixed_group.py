@@ -157,6 +157,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.alternate
 @pytest.mark.parametrize("first", ["ours", "apache"])
 @pytest.mark.parametrize("controller", ["our controller", "controller of apache"])
 async def test_killed_master_is_replaced_by_the_other_kind_and_returns(
@@ -193,6 +194,7 @@ async def test_killed_master_is_replaced_by_the_other_kind_and_returns(
         await world.until_equal()
 
 
+@pytest.mark.alternate
 @pytest.mark.parametrize("first", ["ours", "apache"])
 async def test_returning_master_cuts_off_what_the_other_kind_does_not_have(
     directory: Path, first: str
