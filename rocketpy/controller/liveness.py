@@ -193,7 +193,7 @@ class Liveness:
         """
         last = self._strangers.get(group, _Stranger(0, 0, 0))
         self._strangers[group] = _Stranger(
-            highest((last.epoch, standing.epoch)),
+            highest((last.epoch, standing.newest_epoch)),
             highest((last.set_epoch, standing.set_epoch)),
             max(last.until_ms, until_ms),
         )
@@ -201,7 +201,8 @@ class Liveness:
     def highest_epochs(self, group: str, now_ms: int) -> tuple[int, int]:
         """Return the highest epochs that alive replicas of a group report: of logs, and of sets."""
         alive = [*self.standings(group, now_ms).values()]
-        epochs, set_epochs = [each.epoch for each in alive], [each.set_epoch for each in alive]
+        epochs = [each.newest_epoch for each in alive]
+        set_epochs = [each.set_epoch for each in alive]
         stranger = self._strangers.get(group)
         if stranger is not None and now_ms < stranger.until_ms:
             epochs.append(stranger.epoch)

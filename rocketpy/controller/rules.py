@@ -56,12 +56,14 @@ class Standing:
     """Log of an alive replica, as its last heartbeat reported it.
 
     Attributes:
-        epoch: of the master that it follows, or was.
+        epoch: of the last part of the log.
         end_offset: end of its commit log.
         priority: `brokerElectionPriority`; a lower number is preferred.
         set_epoch: highest epoch of the sync-state set that it knows of.
         leads: epoch in which it is the master; 0: it is none, or does not report it.
         members: replicas that this master waits for, itself included.
+        known_epoch: highest epoch in its epoch list, which may begin behind the end of the log; 0:
+            not reported.
     """
 
     epoch: int
@@ -70,6 +72,12 @@ class Standing:
     set_epoch: int = 0
     leads: int = 0
     members: frozenset[int] = frozenset()
+    known_epoch: int = 0
+
+    @property
+    def newest_epoch(self) -> int:
+        """Highest epoch that it knows of."""
+        return max(self.epoch, self.known_epoch)
 
 
 ACCEPTED: Final = Verdict()
@@ -366,9 +374,11 @@ def restore_by_operator(
     standing = alive.get(designated)
     if standing is None:
         return refused(code, f"replica {designated} is not alive")
-    newest = max((each.epoch, each.end_offset) for each in alive.values())
+    # A log without a byte of the newest epoch may be from before it, or have been cut for it.
+    candidates = [each for each in alive.values() if each.newest_epoch >= heard_epoch]
+    newest = max(((each.epoch, each.end_offset) for each in candidates), default=(0, 0))
     is_newest = standing.leads == heard_epoch or (standing.epoch, standing.end_offset) >= newest
-    if standing.epoch < heard_epoch or not is_newest:
+    if standing.newest_epoch < heard_epoch or not is_newest:
         return refused(
             code,
             f"the log of replica {designated} ends in epoch {standing.epoch} at "
@@ -384,7 +394,7 @@ def highest(epochs: Iterable[int]) -> int:
 
 
 def _highest_epoch(alive: Mapping[int, Standing]) -> int:
-    return highest(each.epoch for each in alive.values())
+    return highest(each.newest_epoch for each in alive.values())
 
 
 def _rank(replica_id: int, standing: Standing) -> tuple[int, int, int, int]:

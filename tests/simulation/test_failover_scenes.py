@@ -405,3 +405,78 @@ def test_delayed_message_whose_delivery_was_cut_is_delivered_by_the_same_replica
         await scene.until(lambda: scene.numbers(master) == [0, 1], "message 1 is delivered")
 
     play(course)
+
+
+async def _begin_unclean(scene: Scene, *nodes: GroupNode) -> GroupNode:
+    """Start some replicas, with elections outside the set; return the master of all of them."""
+    for each in scene.nodes:
+        each.config = replace(each.config, min_in_sync_replicas=1)
+    await scene.controller.start()
+    assert scene.controller.controller
+    scene.controller.controller.settings.update({"enableElectUncleanMaster": "true"})
+    for each in nodes:
+        await each.start()
+    await scene.until(lambda: any(len(scene.members(each)) == len(nodes) for each in nodes), "set")
+    return next(each for each in nodes if each.is_master)
+
+
+def test_unclean_election_prefers_an_old_log_to_an_empty_one_with_the_newest_epoch_list() -> None:
+    """The list of the master arrives before its log."""
+
+    async def course(scene: Scene) -> None:
+        empty = scene.nodes[2]
+        master = await _begin_unclean(scene, *scene.nodes[:2])
+        [old] = [each for each in scene.nodes[:2] if each is not master]
+        for number in range(5):
+            await scene.acknowledged(master, number)
+        old.kill()
+        await scene.in_set(master, 1)
+        await master.stop()
+        await master.start()
+        await scene.acknowledged(master, 5)
+        empty.host.read_bytes_per_s = 300
+        started = asyncio.ensure_future(empty.start())
+        await scene.until(lambda: bool(empty.node and empty.node.epochs), "the list")
+        master.kill()
+        empty.host.read_bytes_per_s = None
+        await started
+        await old.start()
+        await scene.until(lambda: old.is_master or empty.is_master, "another master")
+        assert scene.numbers(old) == [0, 1, 2, 3, 4]
+
+    play(course)
+
+
+def test_unclean_election_prefers_a_longer_log_to_one_that_was_cut_without_its_epoch_list() -> None:
+    """The process ended between the cut of the log and that of the list."""
+
+    async def course(scene: Scene) -> None:
+        longest = await _begin_unclean(scene, *scene.nodes)
+        damaged, other = (each for each in scene.nodes if each is not longest)
+        await scene.acknowledged(longest, 0)
+        damaged.kill()
+        other.kill()
+        await scene.in_set(longest, 1)
+        await scene.acknowledged(longest, 1)
+        longest.kill()
+        await damaged.start()
+        await scene.acknowledged(damaged, 2)
+        damaged.kill()
+        await other.start()
+        await scene.acknowledged(other, 3)
+
+        def end_at_the_list(operation: str, path: Path) -> None:
+            if operation == "change" and path.name.startswith("epochFile"):
+                damaged.files.end_process_after(0, damaged.kill)
+
+        damaged.files.on_operation = end_at_the_list
+        await damaged.start()
+        await scene.until(lambda: not damaged.is_running, "the cut")
+        damaged.files.on_operation = None
+        other.kill()
+        await longest.start()
+        await damaged.start()
+        await scene.until(lambda: longest.is_master or damaged.is_master, "another master")
+        assert scene.numbers(longest) == [0, 1]
+
+    play(course)

@@ -90,7 +90,7 @@ class ReplicaStatus:
 
     Attributes:
         address: ordinary address of this broker.
-        epoch: epoch of the log: that of the master it is, or follows.
+        epoch: epoch of the last part of the log.
         end: end of the log.
         confirmed: end of the part that is confirmed.
         timeout_ms: silence after which this broker is dead.
@@ -99,6 +99,7 @@ class ReplicaStatus:
         set_epoch: highest epoch of the sync-state set that it knows of.
         leads: epoch in which it is the master; 0 if it is not the master.
         members: replicas that this master waits for, itself included.
+        known_epoch: highest epoch in its epoch list.
     """
 
     address: str
@@ -111,6 +112,7 @@ class ReplicaStatus:
     set_epoch: int = 0
     leads: int = 0
     members: frozenset[int] = frozenset()
+    known_epoch: int = 0
 
 
 class ControllerClient:
@@ -298,6 +300,7 @@ class ControllerClient:
             rocketpy_set_epoch=status.set_epoch,
             rocketpy_master_epoch=status.leads or None,
             rocketpy_members=";".join(map(str, sorted(status.members))) or None,
+            rocketpy_known_epoch=status.known_epoch or None,
         )
         fields = header.to_ext()
         calls = [asyncio.ensure_future(self._beat(each, fields)) for each in self._addresses]

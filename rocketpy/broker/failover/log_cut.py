@@ -10,10 +10,17 @@ from typing import Final
 import structlog
 
 from rocketpy.errors import ResourceShortError
+from rocketpy.proto.replication.epochs import Epochs
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files.store_files import StoreFiles
-from rocketpy.store.replication.resync import CUT_DIRECTORY, cut, finish_cut, local_log
+from rocketpy.store.replication.resync import (
+    CUT_DIRECTORY,
+    cut,
+    finish_cut,
+    has_record,
+    local_log,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -63,6 +70,21 @@ def cut_log(config: MessageStoreConfig, files: StoreFiles, at: int) -> None:
         log = local_log(root, config.store_path_commit_log, disk=files)
         aside = cut(log, max(at, log.begin))
     _log.warning("log cut", at=at, end=log.end, cut_bytes=log.end - at, kept_in=str(aside))
+
+
+def least_end(config: MessageStoreConfig, files: StoreFiles, epochs: Epochs) -> int:
+    """Return an offset in the newest epoch that has a record in a log; 0 without one.
+
+    It is known before a broker recovers the log, whose end is not lower.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    root = Path(config.store_path_root_dir)
+    for each in reversed(epochs):
+        if has_record(root, each.start, config.store_path_commit_log, files):
+            return each.start + 1
+    return 0
 
 
 class CutRetention:

@@ -23,7 +23,7 @@ from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.cluster.membership import Membership
 from rocketpy.broker.failover.controller_client import ControllerClient, GroupInfo, ReplicaStatus
 from rocketpy.broker.failover.known_controller import KnownController
-from rocketpy.broker.failover.log_cut import CutRetention, cut_log, finish_log_cut
+from rocketpy.broker.failover.log_cut import CutRetention, cut_log, finish_log_cut, least_end
 from rocketpy.broker.failover.mastership import Mastership
 from rocketpy.broker.failover.node_settings import NodeSettings
 from rocketpy.broker.failover.node_state import Assignment, MasterInfo, NodeRole, NodeState
@@ -127,6 +127,8 @@ class ReplicaNode:
         self._mastership: Mastership | None = None
         self._cut_at: int | None = None
         self._last_end = 0
+        # The log reaches this offset; its end is unknown until a broker has recovered it.
+        self._least_end = 0
         self._members: Mapping[str, list[str]] = {}
         self._changed = asyncio.Event()
         # Set when a mastership begins: its replicas are waited for at once.
@@ -198,6 +200,7 @@ class ReplicaNode:
         self._files.make_directories(self._root)
         finish_log_cut(self._settings.store, self._files)
         self._epochs.load()
+        self._least_end = least_end(self._settings.store, self._files, self.epochs)
         self._load_identity()
         spawn = asyncio.get_running_loop().create_task
         self._tasks = [
@@ -408,10 +411,10 @@ class ReplicaNode:
             server = parts.replication.server
             if server is not None:
                 confirmed = server.acknowledgements.confirmed_end
-        epochs, mastership = self._epochs.epochs, self._mastership
+        mastership = self._mastership
         return ReplicaStatus(
             address=self._address,
-            epoch=epochs[-1].number if epochs else 0,
+            epoch=self._epochs.number_at(max(end, self._least_end)),
             end=end,
             confirmed=confirmed,
             timeout_ms=config.controller_heart_beat_timeout_mills,
@@ -420,6 +423,7 @@ class ReplicaNode:
             set_epoch=max(self._info.set_epoch, 0 if mastership is None else mastership.set_epoch),
             leads=mastership.master.epoch if mastership is not None and mastership.awaited else 0,
             members=frozenset() if mastership is None else mastership.awaited,
+            known_epoch=self._epochs.newest,
         )
 
     async def _watch_set(self) -> None:
@@ -502,6 +506,7 @@ class ReplicaNode:
         async def start() -> None:
             await broker.start()
             self.broker, self._mastership = broker, mastership
+            self._least_end = 0
             if mastership is not None:
                 self._elected.set()
 
@@ -509,12 +514,11 @@ class ReplicaNode:
         await run_to_end(start())
 
     def _membership(self, due: Assignment, mastership: Mastership | None) -> Membership:
-        epochs = self._read_epochs
         if mastership is None:
             return Membership(
                 master_epoch=lambda: max(due.master.epoch, self._state.current.master.epoch),
                 master_address=due.master.address,
-                epochs=epochs,
+                epochs=lambda: self.epochs,
                 on_diverged=self._diverged,
                 on_followed=self._epochs.save,
                 add_requests=self._add_requests,
@@ -528,7 +532,7 @@ class ReplicaNode:
 
         return Membership(
             epoch=due.master.epoch,
-            epochs=epochs,
+            epochs=lambda: self.epochs,
             needed=mastership.needed,
             may_acknowledge=mastership.may_acknowledge,
             send_refusal=mastership.send_refusal,
@@ -547,9 +551,6 @@ class ReplicaNode:
     def _min_in_sync(self) -> int:
         broker = self.broker
         return self._settings.min_in_sync(None if broker is None else broker.parts.configs)
-
-    def _read_epochs(self) -> Epochs:
-        return self._epochs.epochs
 
     def _build(self, due: Assignment, membership: Membership) -> Broker:
         settings, is_master = self._settings, due.role is NodeRole.MASTER
@@ -588,9 +589,9 @@ class ReplicaNode:
     async def _cut(self, end: int) -> None:
         await self._stop_broker()
         self._state.released()
+        self._last_end = end
         # The log first: after a crash in between, `equal_end` skips entries beyond the log's end.
         await asyncio.get_running_loop().run_in_executor(
             None, cut_log, self._settings.store, self._files, end
         )
         self._epochs.save(epochs_before(self._epochs.epochs, end))
-        self._last_end = end

@@ -114,6 +114,7 @@ def _heartbeat(
             set_epoch=header.rocketpy_set_epoch or 0,
             leads=header.rocketpy_master_epoch or 0,
             members=_members(header.rocketpy_members or ""),
+            known_epoch=header.rocketpy_known_epoch or 0,
         ),
         confirm_offset=header.confirm_offset or 0,
         needs_all=header.rocketpy_needs_all,

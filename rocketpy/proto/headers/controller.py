@@ -208,6 +208,7 @@ class ControllerHeartbeatRequestHeader(BrokerHeartbeatRequestHeader):
         rocketpy_set_epoch: highest epoch of the sync-state set that it knows of.
         rocketpy_master_epoch: epoch in which it is the master; 0 or none: it is none.
         rocketpy_members: replicas that this master waits for, itself included: `1;2`.
+        rocketpy_known_epoch: highest epoch in its epoch list; `epoch` is that of the log's end.
     """
 
     rocketpy_needs_all: bool | None = None
@@ -215,6 +216,7 @@ class ControllerHeartbeatRequestHeader(BrokerHeartbeatRequestHeader):
     rocketpy_set_epoch: Int32 | None = None
     rocketpy_master_epoch: Int32 | None = None
     rocketpy_members: str | None = None
+    rocketpy_known_epoch: Int32 | None = None
 
 
 @header

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from rocketpy.errors import StoreFormatError
-from rocketpy.proto.replication.epochs import Epochs, decode_epochs, encode_epochs
+from rocketpy.proto.replication.epochs import Epochs, decode_epochs, encode_epochs, epoch_at
 from rocketpy.store.files.store_files import StoreFiles
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -70,6 +70,20 @@ class EpochFile:
         for path in self._paths:
             _replace(self._files, path, content)
         self.epochs = epochs
+
+    @property
+    def newest(self) -> int:
+        """Number of the newest epoch; 0 without one."""
+        return self.epochs[-1].number if self.epochs else 0
+
+    def number_at(self, end: int) -> int:
+        """Return the number of the epoch of the last byte before an offset; 0 without one.
+
+        A master's list arrives before its log, and a cut shortens the log before the list. So the
+        newest entries may describe no byte of the log, which must win no election by them.
+        """
+        epoch = epoch_at(self.epochs, end - 1)
+        return 0 if epoch is None else epoch.number
 
     @property
     def _paths(self) -> tuple[Path, Path]:

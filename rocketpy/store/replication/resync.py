@@ -120,6 +120,28 @@ def _log_files(directory: Path, disk: StoreFiles) -> list[LogFile]:
     ]
 
 
+def has_record(
+    root: Path, phy_offset: int, commit_log: str = "", disk: StoreFiles = _REAL_FILES
+) -> bool:
+    """Return whether a log has a record at an offset, by its first bytes, or had it before.
+
+    Args:
+        root: the store directory.
+        phy_offset: where the record would begin.
+        commit_log: `storePathCommitLog`, where that is not `<root>/commitlog`.
+        disk: the file system.
+    """
+    directory = Path(commit_log) if commit_log else root / "commitlog"
+    files = _log_files(directory, disk)
+    if files and phy_offset < files[0].base:
+        return True  # deleted since
+    for file in files:
+        if file.base <= phy_offset < file.base + file.size_bytes:
+            with closing(disk.open_file(Path(file.path))) as opened:
+                return any(opened.read(phy_offset - file.base, BLANK_BYTES))
+    return False
+
+
 def _written_end(files: Sequence[LogFile], begin: int, disk: StoreFiles) -> int:
     """Return the physical offset after the last byte that is not zero; `begin` without one."""
     for file in reversed(files):

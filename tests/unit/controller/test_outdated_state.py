@@ -99,6 +99,11 @@ def test_outdated_state_is_seen_by_a_replica_that_is_not_known() -> None:
     assert not elections.is_outdated(OLD, LATER_MS + 10)
 
 
+def test_outdated_state_is_seen_by_an_epoch_list_that_is_newer_than_its_log() -> None:
+    _, elections = world(r1=replace(log(1), known_epoch=6))
+    assert elections.is_outdated(OLD, LATER_MS)
+
+
 @pytest.mark.parametrize(("designated", "is_elected"), [(1, False), (2, True), (3, False)])
 def test_outdated_state_follows_an_operator_to_the_newest_log(
     designated: int, is_elected: bool
@@ -107,3 +112,14 @@ def test_outdated_state_follows_an_operator_to_the_newest_log(
     verdict = elections.answer(OLD, ElectionRequest(designated=designated), LATER_MS)
     assert bool(verdict.events) is is_elected
     assert is_elected or "elect that one" in verdict.remark
+
+
+@pytest.mark.parametrize(("designated", "is_elected"), [(1, False), (2, True), (3, False)])
+def test_outdated_state_follows_an_operator_to_the_longest_log_whose_list_is_the_newest(
+    designated: int, is_elected: bool
+) -> None:
+    """Replica 3 does not know of the last epoch: what it has may be cut."""
+    knows = [replace(log(6, end), known_epoch=7) for end in (8, 9)]
+    _, elections = world(r1=knows[0], r2=knows[1], r3=log(6, 99))
+    verdict = elections.answer(OLD, ElectionRequest(designated=designated), LATER_MS)
+    assert bool(verdict.events) is is_elected

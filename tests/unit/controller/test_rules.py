@@ -100,6 +100,8 @@ def test_election_has_an_epoch_above_those_of_all_logs() -> None:
         found = only(groups_of(group.stored(), *verdict.events))
         assert (found.master_id, found.master_epoch) == (designated, epoch + 7)
     assert elect(group, alive).code is Code.CONTROLLER_MASTER_STILL_EXIST
+    knows = {2: Standing(epoch, 20, 0, known_epoch=epoch + 9)}
+    assert elected(group, 2, knows)[-1] == MasterElected(NAME, 2, epoch + 10, group.set_epoch + 1)
     nonsense = {2: Standing(1 << 62, 20, 0)}
     assert elected(group, 2, nonsense) == [MasterElected(NAME, 2, epoch + 1, group.set_epoch + 1)]
 

@@ -6,7 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from rocketpy.broker.failover import log_cut
-from rocketpy.broker.failover.log_cut import MOST_CUTS, CutRetention
+from rocketpy.broker.failover.log_cut import MOST_CUTS, CutRetention, least_end
+from rocketpy.proto.replication.epochs import Epoch
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.testing.sim_clock import SimClock
 from rocketpy.testing.sim_files import SimFiles
@@ -95,3 +96,16 @@ def test_cuts_on_a_full_disk_stay() -> None:
     with capture_logs() as logs:
         assert kit.after(0) == [1]
     assert [each["event"] for each in logs] == ["cuts not checked"]
+
+
+def test_least_end_of_a_log_is_in_the_newest_epoch_that_has_a_record() -> None:
+    files = SimFiles()
+    config = MessageStoreConfig(store_path_root_dir="/store")
+    epochs = (Epoch(1, 0), Epoch(2, 90), Epoch(4, 150), Epoch(5, 210), Epoch(7, 400))
+    assert least_end(config, files, epochs) == 0
+    for base, written in ((100, 100), (200, 5)):
+        content = (b"x" * written).ljust(100, b"\0")
+        files.write_bytes(Path(f"/store/commitlog/{base:020d}"), content)
+    assert least_end(config, files, epochs) == 151
+    assert least_end(config, files, epochs[:2]) == 91, "retention has removed the bytes"
+    assert least_end(config, files, ()) == 0

@@ -58,3 +58,12 @@ def test_damaged_identity_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "brokerIdentity").write_text(text)
     with pytest.raises(StoreFormatError, match="brokerIdentity"):
         read_identity(tmp_path, RealFiles())
+
+
+def test_epoch_of_a_log_is_that_of_its_last_byte_although_its_list_has_newer_ones() -> None:
+    found = EpochFile(Path("/store"), RealFiles())
+    assert (found.newest, found.number_at(9)) == (0, 0)
+    found.epochs = EPOCHS
+    assert found.newest == 2
+    numbers = {end: found.number_at(end) for end in (0, 1, 1334, 1335, 1336)}
+    assert numbers == {0: 0, 1: 1, 1334: 1, 1335: 1, 1336: 2}
