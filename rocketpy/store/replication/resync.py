@@ -150,7 +150,7 @@ def _written_end(files: Sequence[LogFile], begin: int, disk: StoreFiles) -> int:
             while end > max(begin, file.base):
                 start = max(begin, file.base, end - _PIECE_BYTES)
                 piece = opened.read(start - file.base, end - start)
-                # Compared first: `rstrip` needs a minute for the zeros of a file of 1 GiB.
+                # Compared first, which takes a thirtieth of the time of `rstrip` for zeros.
                 if piece != bytes(len(piece)):
                     return start + len(piece.rstrip(b"\0"))
                 end = start
