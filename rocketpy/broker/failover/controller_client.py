@@ -4,6 +4,7 @@ Source: BrokerOuterAPI, ReplicasManager (5.4.0)
 """
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -382,30 +383,52 @@ class ControllerClient:
         raise AssertionError("unreachable")
 
     async def _find_leader(self) -> str:
-        async def ask(address: str) -> GetMetaDataResponseHeader:
-            request = make_request(RequestCode.CONTROLLER_GET_METADATA_INFO)
-            response = await self._client.invoke(address, request, _CALL_MS)
-            if response.code != ResponseCode.SUCCESS:
-                raise BrokerError.from_code(response.code, response.remark)
-            return GetMetaDataResponseHeader.from_ext(response.ext_fields)
+        """Ask all controllers, and return the address of the one that leads.
 
-        answers = await asyncio.gather(*map(ask, self._addresses), return_exceptions=True)
-        failed: dict[str, BaseException] = {}
+        The first answer of a leader ends the search, because other controllers may be stopped. A
+        replica that belongs to no state yet waits for all of them: see `KnownController`.
+        """
+        calls = [asyncio.ensure_future(self._metadata(each)) for each in self._addresses]
+        failed: dict[str, RocketPyError] = {}
         found: dict[str, GetMetaDataResponseHeader] = {}
-        for address, answer in zip(self._addresses, answers, strict=True):
-            if isinstance(answer, BaseException):
-                failed[address] = answer
-            else:
+        try:
+            for call in asyncio.as_completed(calls):
+                address, answer = await call
+                if isinstance(answer, RocketPyError):
+                    failed[address] = answer
+                    continue
                 found[address] = answer
+                if self._known.state_id and answer.is_leader:
+                    with contextlib.suppress(ConfigError):  # of another state
+                        self._known.followed({address: _mark(answer)}, ())
+                        self._leader = address
+                        return address
+        finally:
+            for each in calls:
+                each.cancel()
         followed = self._known.followed({each: _mark(found[each]) for each in found}, failed)
         for address, answer in found.items():
             leader = address if answer.is_leader else answer.controller_leader_address
-            if leader and address in followed:
+            # etcd names a stopped leader until its lease has ended.
+            if leader and address in followed and leader not in failed:
                 self._leader = leader
                 return leader
         for error in failed.values():
             raise error
         raise BrokerError.from_code(ResponseCode.CONTROLLER_NOT_LEADER, "no controller leads")
+
+    async def _metadata(
+        self, address: str
+    ) -> tuple[str, GetMetaDataResponseHeader | RocketPyError]:
+        """Ask a controller who leads (1005); return its address with the answer or the error."""
+        request = make_request(RequestCode.CONTROLLER_GET_METADATA_INFO)
+        try:
+            response = await self._client.invoke(address, request, _CALL_MS)
+            if response.code != ResponseCode.SUCCESS:
+                return address, BrokerError.from_code(response.code, response.remark)
+            return address, GetMetaDataResponseHeader.from_ext(response.ext_fields)
+        except RocketPyError as error:
+            return address, error
 
 
 def _mark(header: GetMetaDataResponseHeader) -> ControllerMark:

@@ -8,7 +8,7 @@ import pytest
 
 from rocketpy.broker.failover.controller_client import ControllerClient, ReplicaStatus
 from rocketpy.broker.failover.known_controller import KnownController
-from rocketpy.errors import BrokerError, ConfigError
+from rocketpy.errors import BrokerError, ConfigError, RequestTimeoutError
 from rocketpy.proto.bodies.controller import (
     BrokerReplicasInfo,
     ReplicaIdentity,
@@ -154,3 +154,38 @@ def test_controller_that_has_got_another_state_is_refused() -> None:
     world.states["a:1"] = "3" * 32
     with pytest.raises(ConfigError, match="has another state"):
         asyncio.run(mine.replica_info())
+
+
+async def test_search_of_the_leader_waits_for_no_stopped_controller() -> None:
+    world = TwoStates()
+    mine = client_of(world, world.states["b:1"])
+    world.silent = {"a:1"}
+    async with asyncio.timeout(5):
+        await mine.replica_info()
+    assert mine.leader == "b:1"
+
+
+async def test_search_of_the_leader_of_a_replica_without_a_state_waits_for_all() -> None:
+    world = TwoStates()
+    mine = client_of(world)
+    world.silent = {"a:1"}
+    search = asyncio.ensure_future(mine.register(1, "r:1"))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not search.done()
+    search.cancel()
+
+
+async def test_stopped_leader_that_others_still_name_is_not_called() -> None:
+    class Shared(TwoStates):
+        async def invoke(self, address: str, request: RemotingCommand, ms: int) -> RemotingCommand:
+            self.asked.append(address)
+            if address == "a:1":
+                raise RequestTimeoutError("no answer")
+            header = GetMetaDataResponseHeader(controller_leader_address="a:1")
+            return make_response(request, ext_fields=header.to_ext())
+
+    world = Shared()
+    with pytest.raises(RequestTimeoutError):
+        await client_of(world, world.states["a:1"]).replica_info()
+    assert sorted(world.asked) == ["a:1", "b:1"], "once each"
