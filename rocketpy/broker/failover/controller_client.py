@@ -420,7 +420,7 @@ class ControllerClient:
     async def _metadata(
         self, address: str
     ) -> tuple[str, GetMetaDataResponseHeader | RocketPyError]:
-        """Ask a controller who leads (1005); return its address with the answer or the error."""
+        """Ask a controller for the leader (1005); return its address with the answer or error."""
         request = make_request(RequestCode.CONTROLLER_GET_METADATA_INFO)
         try:
             response = await self._client.invoke(address, request, _CALL_MS)
