@@ -61,6 +61,7 @@ class ElectionService:
         self._without_master: set[str] = set()
         self._outdated: dict[str, str] = {}
         self._tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
+        self._electing: set[str] = set()
         self._is_stopping = False
 
     def use_wake(self, wake: Callable[[], None]) -> None:
@@ -81,9 +82,10 @@ class ElectionService:
             _logger.warning("election check late", late_ms=now_ms - due_ms)
             return now_ms + _PAUSE_MS
         names = {*self._suspects, *self._without_master, *self._liveness.overdue_groups(now_ms)}
-        self._suspects = OrderedSet()
         next_ms = now_ms + self._interval_ms()
-        for name in sorted(names):
+        # One election of a group at a time: a step may follow each of many closed connections.
+        for name in sorted(names - self._electing):
+            self._suspects.discard(name)
             decision = self._decide(name, now_ms)
             if decision.retry_ms is not None:
                 next_ms = min(next_ms, decision.retry_ms)
@@ -126,6 +128,7 @@ class ElectionService:
     def _start(self, name: str) -> None:
         if self._is_stopping:
             return
+        self._electing.add(name)
         task = asyncio.ensure_future(self._elect(name))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -135,6 +138,10 @@ class ElectionService:
             await self._store.change(lambda: self._decided_now(name))
         except RocketPyError as error:
             _logger.error("election failed", broker=name, error=str(error))  # noqa: TRY400
+        finally:
+            self._electing.discard(name)
+            if name in self._suspects:
+                self._wake()
 
     def _decided_now(self, name: str) -> Verdict:
         """Decide again when earlier changes are applied: one of them may have elected."""

@@ -198,3 +198,30 @@ async def test_stopped_service_elects_no_more() -> None:
     assert world.master == (1, 1)
     world.service.suspect(["unknown"])
     await world.step()
+
+
+async def test_steps_during_an_election_start_no_second_one_of_the_group() -> None:
+    """The connections of many masters close one after the other, and a step follows each."""
+    world = World()
+    await world.start()
+    await world.step()
+    world.lose(1)
+    for _ in range(3):
+        world.service.step(world.now_ms)
+    assert len(world.service._tasks) == 1
+    await world.step()
+    assert world.master == (2, 2)
+    assert not world.service._tasks
+
+
+async def test_group_that_is_suspected_during_its_election_is_checked_again_after_it() -> None:
+    world = World()
+    await world.start()
+    await world.step()
+    world.lose(1)
+    world.service.step(world.now_ms)
+    world.lose(2)
+    world.service.step(world.now_ms)
+    wakes = world.wakes
+    await world.step()
+    assert world.wakes == wakes + 1
