@@ -292,6 +292,8 @@ class StateFile:
             self._files.rename(beside, path)
             self._files.sync_directories()
         except ResourceShortError as error:
+            if not self._files.exists(self._path):
+                raise
             # A log of an earlier version: its brokers have followed it without one.
             _logger.error("state id not written", path=str(path), error=str(error))  # noqa: TRY400
             return ""

@@ -88,6 +88,21 @@ def test_state_id_of_a_log_of_an_earlier_version_is_made_once() -> None:
     assert read(files) == state_after(len(STEPS))
 
 
+def test_state_id_of_a_new_log_that_cannot_be_written_stops_the_start() -> None:
+    """Brokers would follow the controller without one, and another one beside it."""
+    files = SimFiles()
+
+    def fail(_operation: str, path: Path) -> None:
+        if path.name.startswith(ID_NAME):
+            raise DiskFullError("no space")
+
+    files.on_operation = fail
+    with pytest.raises(DiskFullError):
+        opened(files)
+    files.on_operation = None
+    assert opened(files).state_id
+
+
 def test_state_id_that_is_damaged_stops_the_start() -> None:
     files = SimFiles()
     write_all(files)
