@@ -1,7 +1,9 @@
 """Checks of single settings: keys that are refused, unknown, misspelt or given twice."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from rocketpy.errors import ConfigError
 from rocketpy.runtime.config.refused_keys import (
@@ -36,6 +38,10 @@ class ConfigWarning:
     def __str__(self) -> str:
         place = f"{self.source}:{self.line}: " if self.line else f"{self.source}: "
         return f"{place if self.source else ''}{self.key}: {self.reason}"
+
+
+_QUOTES: Final = frozenset("\"'")
+_COMMENT: Final = re.compile(r"\s#")
 
 
 def refused(
@@ -110,8 +116,9 @@ def of_unknown_key(
 def path_fault(text: str) -> str:
     """Return why a path would not name what it seems to, and what to write; empty for others.
 
-    A shell or Apache's start scripts replace `~` and `${...}`; here, directories with these names
-    would be created.
+    A shell or Apache's start scripts replace `~`, `$NAME` and `${...}` and remove quotes, and other
+    formats of files have comments behind values; here, directories with these names would be
+    created, and the messages of the intended one would be missing.
 
     Args:
         text: the path, as it was given.
@@ -122,6 +129,12 @@ def path_fault(text: str) -> str:
         return f"begins with ~, {whole}"
     if "${" in path:
         return f"contains ${{, {whole}"
+    if path.startswith("$"):
+        return f"begins with $, {whole}"
+    if path[:1] in _QUOTES or path[-1:] in _QUOTES:
+        return "has quotes, which would be a part of the name: leave them out"
+    if _COMMENT.search(path):
+        return "contains a comment, which would be a part of the name: give it a line of its own"
     if ";" in path:
         return "contains ; but several paths are not supported: write one path"
     return ""

@@ -320,6 +320,10 @@ class Places:
         ("~/store", "'~/store' begins with ~, which is not replaced here: write the whole"),
         ("${user.home}/s", "'${user.home}/s' contains ${, which is not replaced here: write"),
         ("one;two", "'one;two' contains ; but several paths are not supported: write one path"),
+        ("$HOME/store", "'$HOME/store' begins with $, which is not replaced here: write the whole"),
+        ('"/store"', "'\"/store\"' has quotes, which would be a part of the name: leave them out"),
+        ("'/store'", "\"'/store'\" has quotes, which would be a part of the name"),
+        ("/store  # ssd", "'/store  # ssd' contains a comment, which would be a part of the name"),
     ],
 )
 def test_path_that_a_shell_or_apache_would_replace_is_refused(
