@@ -5,7 +5,8 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final
@@ -76,7 +77,30 @@ class Contexts:
 
 def contexts_file() -> Path:
     """Return the path of the file, below the user's configuration directory."""
-    return Path(click.get_app_dir("rocketpy")) / FILE_NAME
+    directory = Path(click.get_app_dir("rocketpy"))
+    if not directory.is_absolute():
+        # An empty or relative XDG_CONFIG_HOME counts as not set, by the specification of XDG.
+        directory = Path("~/.config/rocketpy").expanduser()
+    return directory / FILE_NAME
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """Keep other processes from changing the contexts between a load and a save; raises OSError."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl  # noqa: PLC0415 - not on Windows
+
+    directory = contexts_file().parent
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # The directory, because the file itself is replaced by each save.
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def load() -> Contexts:

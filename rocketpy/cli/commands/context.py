@@ -40,19 +40,25 @@ def command() -> None:
 @click.option("--update", "may_change", is_flag=True, help="Change an existing context.")
 def add(*, name: str, namesrv: str, keys: bool, use: bool, may_change: bool) -> int:
     """Add a named cluster."""
-    found = contexts.load()
     addresses = ";".join(parse_addresses(namesrv))
     if not addresses:
         raise click.UsageError("give at least one address")
+    _check_new(contexts.load(), name, may_change=may_change)
+    cluster = _with_account(addresses) if keys else contexts.Cluster(addresses)
+    with contexts.locked():
+        found = contexts.load()
+        _check_new(found, name, may_change=may_change)
+        changed = found.with_cluster(name, cluster)
+        contexts.save(contexts.Contexts(changed.clusters, name if use else changed.current))
+    return 0
+
+
+def _check_new(found: contexts.Contexts, name: str, *, may_change: bool) -> None:
+    """Refuse the name of another context; raises click.ClickException."""
     if name in found.clusters and not may_change:
         raise click.ClickException(
             f"context {name} exists, with {found.get(name).namesrv}: --update changes it"
         )
-    changed = found.with_cluster(
-        name, _with_account(addresses) if keys else contexts.Cluster(addresses)
-    )
-    contexts.save(contexts.Contexts(changed.clusters, name if use else changed.current))
-    return 0
 
 
 def _with_account(addresses: str) -> contexts.Cluster:
@@ -90,10 +96,11 @@ def use(*, name: str | None, none: bool) -> int:
     """Make a context the current one; NAMESRV_ADDR, -n and --context override it."""
     if (name is None) != none:
         raise click.UsageError("give NAME or --none")
-    found = contexts.load()
-    if name is not None:
-        found.get(name)
-    contexts.save(contexts.Contexts(found.clusters, name or ""))
+    with contexts.locked():
+        found = contexts.load()
+        if name is not None:
+            found.get(name)
+        contexts.save(contexts.Contexts(found.clusters, name or ""))
     return 0
 
 
@@ -101,5 +108,6 @@ def use(*, name: str | None, none: bool) -> int:
 @click.argument("name", shell_complete=context_names)
 def remove(*, name: str) -> int:
     """Remove a context and its account."""
-    contexts.save(contexts.load().without(name))
+    with contexts.locked():
+        contexts.save(contexts.load().without(name))
     return 0

@@ -1,6 +1,7 @@
 import json
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
@@ -8,7 +9,7 @@ import pytest
 
 from rocketpy.errors import ConfigError
 from rocketpy.terminal import contexts
-from rocketpy.terminal.contexts import Cluster, Contexts, contexts_file, load, save
+from rocketpy.terminal.contexts import Cluster, Contexts, contexts_file, load, locked, save
 
 
 @pytest.fixture(autouse=True)
@@ -101,3 +102,24 @@ def test_keys_are_not_shown() -> None:
     assert "12345678" not in repr(WITH_KEYS)
     save(WITH_KEYS)
     assert json.loads(contexts_file().read_text())["contexts"]["prod"]["secret_key"] == "12345678"
+
+
+@pytest.mark.parametrize("set_to", ["", "config"])
+def test_contexts_file_without_absolute_directory_is_below_home(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, set_to: str
+) -> None:
+    monkeypatch.setattr(click, "get_app_dir", lambda name: str(Path(set_to, name)))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert contexts_file() == tmp_path / ".config" / "rocketpy" / contexts.FILE_NAME
+
+
+def test_contexts_changed_by_several_processes_are_all_kept() -> None:
+    def change(number: int) -> None:
+        with locked():
+            found = load()
+            save(found.with_cluster(f"c{number}", Cluster("a:1")))
+
+    # Threads hold separate locks, as each opens the directory itself.
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(change, range(8)))
+    assert len(load().clusters) == 8
