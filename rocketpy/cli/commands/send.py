@@ -101,8 +101,8 @@ def command(  # noqa: PLR0913 - one argument an option
 
     BODY is the text to send; - reads all of standard input, which is the default if that is not a
     terminal. With --lines, empty lines are skipped and counted. With -T and -K a line is TAG, KEY
-    and body, in this order; lines without all of them, or with a tag or key that is not UTF-8, are
-    skipped and counted, with exit code 1 at the end, and a line that is too long ends the command.
+    and body, in this order; lines without all of them, or with a tag or key that is not UTF-8, or
+    with a blank in the key, are skipped and counted, with exit code 1 at the end, and a line that is too long ends the command.
     A topic that does not exist is created, if the brokers allow it, and named on standard error.
     """
     for is_wrong, words in (
@@ -183,6 +183,10 @@ class _NewTopic:
             complain(f"created topic {self._topic}{hint(self._topic, self._known)}")
 
 
+# Of these, a blank separates keys, and the others separate properties.
+_NOT_IN_KEYS: Final = frozenset(" \x01\x02")
+
+
 class _Lines:
     """Sends the lines of standard input as they arrive.
 
@@ -255,6 +259,9 @@ class _Lines:
             except UnicodeDecodeError:  # another tag or key would be stored
                 self._undecoded += 1
                 return None
+            if name == "keys" and _NOT_IN_KEYS.intersection(text):
+                self._undecoded += 1
+                return None
             options = {**options, name: [text] if name == "keys" else text}  # type: ignore[misc]
         if not line:
             self._malformed += 1
@@ -275,7 +282,7 @@ class _Lines:
         for count, why in (
             (self._empty, "empty"),
             (self._malformed, "without a separator, or without a body after it"),
-            (self._undecoded, "with a tag or key that is not UTF-8"),
+            (self._undecoded, "with a tag or key that is not UTF-8, or a key with blanks"),
         ):
             if count:
                 complain(f"skipped {count:,} lines: {why}")

@@ -35,6 +35,14 @@ def test_tag_or_key_that_is_not_utf_8_is_skipped_and_counted() -> None:
     assert (lines._malformed, lines._undecoded) == (0, 2)
 
 
+def test_lines_with_key_that_cannot_be_stored_are_skipped_and_counted() -> None:
+    lines = _Lines(None, ":", {})
+    assert lines._parsed(b"k 1:body") is None
+    assert lines._parsed(b"k\x011:body") is None
+    assert lines._parsed(b"k1:a body") == (b"a body", {"keys": ["k1"]})
+    assert lines._undecoded == 2
+
+
 @pytest.mark.parametrize(
     "wrong", [["t", "x", "-K", ":"], ["t", "x", "-T", "|"], ["t", "x", "--lines"],
               ["t", "--lines", "--count", "2"], ["t", "x", "--header", "none"],
