@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
+from rocketpy.client.callbacks.handler_signature import NOT_BOUND, not_bound
 from rocketpy.client.callbacks.handlers import Handler, is_coroutine_function
 from rocketpy.client.messages.body_types import has_json_form, unreadable_field, unwritable_part
 from rocketpy.client.messages.message import Message, ReceivedMessage
@@ -122,6 +123,7 @@ def parameters_of(handler: Handler, *, is_list: bool) -> HandlerParameters:
         TypeError: a parameter without a matching argument, or two bodies.
     """
     name = getattr(handler, "__name__", type(handler).__name__)
+    _check_bound(handler, name)
     hints = _hints_of(handler, name)
     parts: dict[str, Part] = {}
     body: Any = None
@@ -267,6 +269,12 @@ def _may_be_text(kind: Any) -> bool:  # noqa: ANN401
     if get_origin(kind) is Annotated:
         return _may_be_text(_bare(get_args(kind)[0]))
     return kind in {str, bytes, bytearray, memoryview}
+
+
+def _check_bound(handler: Handler, name: str) -> None:
+    """Refuse a method without its object; raises TypeError."""
+    if not_bound(handler):
+        raise TypeError(f"{name}(): {NOT_BOUND}")
 
 
 def _hints_of(handler: Handler, name: str) -> dict[str, Any]:

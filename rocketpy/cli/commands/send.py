@@ -102,8 +102,9 @@ def command(  # noqa: PLR0913 - one argument an option
     BODY is the text to send; - reads all of standard input, which is the default if that is not a
     terminal. With --lines, empty lines are skipped and counted. With -T and -K a line is TAG, KEY
     and body, in this order; lines without all of them, or with a tag or key that is not UTF-8, or
-    with a blank in the key, are skipped and counted, with exit code 1 at the end, and a line that is too long ends the command.
-    A topic that does not exist is created, if the brokers allow it, and named on standard error.
+    with a blank in the key, are skipped and counted, with exit code 1 at the end, and a line that
+    is too long ends the command. A topic that does not exist is created, if the brokers allow it,
+    and named on standard error.
     """
     for is_wrong, words in (
         (not lines and (key_separator or tag_separator), "-K and -T need --lines"),

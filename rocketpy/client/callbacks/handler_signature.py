@@ -97,6 +97,20 @@ def _is_coroutine_function(function: Any) -> bool:  # noqa: ANN401 - anything th
     )
 
 
+NOT_BOUND: Final = (
+    "a method of a class without its object: register the method of an object, such as "
+    "`subscribe(...)(service.handle)`"
+)
+
+
+def not_bound(handler: Callable[..., Any]) -> bool:
+    """Whether a handler is a method without its object, whose `self` would get the body."""
+    if not inspect.isfunction(handler):
+        return False
+    names = handler.__code__.co_varnames[: handler.__code__.co_argcount]
+    return names[:1] in {("self",), ("cls",)}
+
+
 def mismatch(handler: Callable[..., Any], serializer: object, *, is_list: bool) -> str:
     """Return how a handler's annotations differ from its arguments; empty if they do not.
 
@@ -105,6 +119,8 @@ def mismatch(handler: Callable[..., Any], serializer: object, *, is_list: bool) 
         serializer: decodes the body.
         is_list: whether the handler gets lists.
     """
+    if not_bound(handler):
+        return f"{handler.__qualname__}: {NOT_BOUND}"
     try:
         parameters = inspect.signature(handler, eval_str=True).parameters.values()
     except (AttributeError, NameError, SyntaxError, TypeError, ValueError):

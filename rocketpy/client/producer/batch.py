@@ -5,7 +5,7 @@
 Source: MessageBatch, MessageDecoder.encodeMessages (5.4.0); Apache leaves the splitting to users.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, repeat
 from typing import Any, Final
@@ -28,9 +28,9 @@ def listed(bodies: Iterable[Any]) -> list[Any]:
     """Return the bodies of a batch as a list.
 
     Raises:
-        TypeError: it is a single body, of which each letter or byte would become a message.
+        TypeError: it is a single body, of which each letter, byte or key would become a message.
     """
-    if isinstance(bodies, str | bytes | bytearray | memoryview):
+    if isinstance(bodies, str | bytes | bytearray | memoryview | Mapping):
         kind = type(bodies).__name__
         raise TypeError(f"send_batch takes a list of bodies, not one {kind}: give [body]")
     return list(bodies)

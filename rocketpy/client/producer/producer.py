@@ -235,7 +235,7 @@ class Producer(ProducerBase):
 
         Raises:
             IllegalMessageError: one of them breaks a limit; nothing was sent.
-            TypeError: `bodies` is one text, or bytes.
+            TypeError: `bodies` is one text, bytes or a dict.
             PartlySentError: a request failed after others were stored; `outcomes` has a result or
                 an error for each message. The failed request's own error is its cause.
             RocketPyError: as `send`; no message is known to be stored.

@@ -134,7 +134,7 @@ def path_fault(text: str) -> str:
     if path[:1] in _QUOTES or path[-1:] in _QUOTES:
         return "has quotes, which would be a part of the name: leave them out"
     if _COMMENT.search(path):
-        return "contains a comment, which would be a part of the name: give it a line of its own"
+        return "contains a comment, which would be a part of the name: move it to a separate line"
     if ";" in path:
         return "contains ; but several paths are not supported: write one path"
     return ""

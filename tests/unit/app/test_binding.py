@@ -218,3 +218,13 @@ def test_parameters_optional_text_is_json_with_the_json_serializer() -> None:
 
     serializer = parameters_of(handler, is_list=False).serializer(PLAIN, json)
     assert [serializer.loads(each) for each in (b'"5"', b"null")] == ["5", None]
+
+
+def test_parameters_of_method_without_object_raises() -> None:
+    class Service:
+        async def handle(self, message: ReceivedMessage) -> None:
+            pass
+
+    with pytest.raises(TypeError, match=r"handle\(\): a method of a class without its object"):
+        parameters_of(Service.handle, is_list=False)
+    assert parameters_of(Service().handle, is_list=False).parts == {"message": "message"}

@@ -124,3 +124,15 @@ def test_blocking_consumer_refuses_handler_of_other_arguments() -> None:
         for make in (client.consumer, client.pop_consumer, client.responder):
             with pytest.raises(ConfigError, match="parameter order gets a ReceivedMessage"):
                 make("t", handler=of_body, serializer=TYPED)
+
+
+class _Service:
+    async def handle(self, message: ReceivedMessage) -> None:
+        pass
+
+
+def test_mismatch_method_without_object_is_named() -> None:
+    assert "_Service.handle: a method of a class without its object" in mismatch(
+        _Service.handle, rocketpy.plain, is_list=False
+    )
+    assert not mismatch(_Service().handle, rocketpy.plain, is_list=False)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rocketpy.client.callbacks.middleware import Proceed, Sending, SendMiddleware
-from rocketpy.client.producer.batch import partly_sent
+from rocketpy.client.producer.batch import listed, partly_sent
 from rocketpy.client.sending.result import SendResult
 from rocketpy.errors import (
     MessageIllegalError,
@@ -103,3 +103,9 @@ def test_partly_sent_error_can_be_pickled_and_retried() -> None:
         "not sent: an earlier part of the batch failed",
     ]
     assert (again.stored, again.retriable, str(again)) == (1, True, str(error))
+
+
+@pytest.mark.parametrize("body", ["ab", b"ab", {"a": 1, "b": 2}])
+def test_listed_single_body_raises(body: Any) -> None:
+    with pytest.raises(TypeError, match=r"not one (str|bytes|dict): give \[body\]"):
+        listed(body)
