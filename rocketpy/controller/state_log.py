@@ -263,7 +263,8 @@ class StateFile:
         beside = self._path.with_name(LOG_NAME + ".tmp")
         file = self._files.create_file(beside, size_bytes)
         try:
-            file.write(0, record)
+            # With all of its space: a full disk must not stop elections until the next file.
+            file.write(0, record.ljust(size_bytes, b"\0"))
             file.flush()
             self._close_file()
             self._files.rename(beside, self._path)

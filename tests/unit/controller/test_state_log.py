@@ -279,6 +279,20 @@ def test_full_disk_refuses_and_a_later_append_succeeds() -> None:
     assert read(files) == state_after(2)
 
 
+def test_full_disk_refuses_nothing_before_the_file_is_full() -> None:
+    """Another program has filled the disk; masters have to be elected nevertheless."""
+    files = SimFiles()
+    file = opened(files, 4 * SMALL_BYTES)
+    files.capacity_bytes = files.used_bytes
+    file.append([*applied(1), *applied(2), MasterElected(NAME, 1, 1, 1)])
+    set_epoch = 1
+    while file._end < 3 * SMALL_BYTES:
+        set_epoch += 1
+        file.append([SetAltered(NAME, (1, 2), set_epoch)])
+    file.close()
+    assert read(files)[0].set_epoch == set_epoch
+
+
 def test_failed_flush_ends_the_log_until_a_restart() -> None:
     files = SimFiles()
     file = opened(files)
