@@ -2,7 +2,8 @@
 
 Topics and groups are fetched at once, too, when the log has a message of a topic that is unknown
 here. While no master answers, such topics are created from the log. A slave that a controller may
-elect at any time fetches topics, groups, and what was committed since, four times a second.
+elect at any time fetches topics, groups, what was committed since, and the master's progress with
+messages four times a second.
 
 Only differences are written. Topics and groups are fetched when their data version differs from
 the one fetched last. What the master has already done with messages (the progress of the delay
@@ -54,9 +55,10 @@ _log = structlog.get_logger(__name__)
 
 INTERVAL_MS: Final = 3_000
 _ELECTABLE_MS: Final = 250
-"""Pause between two requests for topics, groups and new commits, of a slave that may be elected.
+"""Pause between two requests of a slave that may be elected.
 
-What a consumer committed in that time is delivered again when the master is lost.
+What a consumer committed in that time, and delayed messages of that time, are delivered again when
+the master is lost.
 """
 _LONGEST_MS: Final = 30_000
 _FIRST_ASK_MS: Final = 100
@@ -70,6 +72,9 @@ _PAGE: Final = 2_000
 _PROBE: Final = 1
 """Entries of a request that asks for the version of a table."""
 _MOST_PAGES: Final = 1_000
+
+
+_Offsets = dict[tuple[str, str], Mapping[int, int]]
 
 
 class MasterClient(Protocol):
@@ -169,7 +174,9 @@ class MetadataSync:
         self._address = ""
         self._topics_version: DataVersion | None = None
         self._groups_version: DataVersion | None = None
-        self._before: dict[tuple[str, str], Mapping[int, int]] | None = None
+        self._before: _Offsets | None = None
+        self._own: _Offsets = {}
+        self._done_end = 0
         self._mark: str | None = None
         self._held: _Done | None = None
         self._earlier: _Done | None = None
@@ -238,13 +245,13 @@ class MetadataSync:
         return await self._attempt(self._round)
 
     async def follow_names_once(self) -> bool:
-        """Fetch topics, groups and new commits once; also apply fetched progress."""
+        """Fetch topics, groups, new commits and new progress once."""
 
         async def follow_names() -> None:
             await self._follow_topics()
             await self._follow_groups()
             await self._follow_commits()
-            self._take_done()
+            await self._follow_new_done()
 
         return await self._attempt(follow_names)
 
@@ -302,6 +309,8 @@ class MetadataSync:
         """Fetch everything: another master may have other tables with the same versions."""
         self._topics_version = self._groups_version = self._before = self._mark = None
         self._held = self._earlier = None
+        self._own.clear()
+        self._done_end = 0
         self._refused.clear()
 
     async def _round(self) -> None:
@@ -371,9 +380,7 @@ class MetadataSync:
         offsets = self._tables.offsets
         before: GroupOffsets | None = self._before
         found, self._mark = await self._fetch_offsets("" if self._is_electable else None)
-        master: dict[tuple[str, str], Mapping[int, int]] = {
-            key: each for key, each in found.items() if not _is_own_group(key[1])
-        }
+        master, self._own = _split(found)
         # Asked each time: the file must not name an older process when this one is stopped.
         boot = await self._boot_time()
         if boot != self._commits.master_boot:
@@ -396,11 +403,12 @@ class MetadataSync:
         if self._mark is None or self._before is None:
             return  # a master that counts no commits, as Apache's
         found, self._mark = await self._fetch_offsets(self._mark)
-        new = {key: each for key, each in found.items() if not _is_own_group(key[1])}
+        new, own = _split(found)
         self._tables.offsets.follow(new, None, self._commits)
-        for key, queues in new.items():
-            # Otherwise the next round would not notice a reset to an offset between the two.
-            self._before[key] = {**self._before.get(key, {}), **queues}
+        # `_before` as well: the next round would not notice a reset to an offset between the two.
+        for table, changed in ((self._before, new), (self._own, own)):
+            for key, queues in changed.items():
+                table[key] = {**table.get(key, {}), **queues}
 
     async def _fetch_offsets(self, since: str | None = None) -> tuple[GroupOffsets, str | None]:
         """Return the master's offsets, or those since a mark, and the mark of now if it has one."""
@@ -435,6 +443,12 @@ class MetadataSync:
             # One at a time: a slave that always lags a little would never reach the newest one.
             self._held = await self._fetch_done()
 
+    async def _follow_new_done(self) -> None:
+        """Fetch progress if messages have arrived since: all progress stores messages."""
+        self._take_done()
+        if self._mark is not None and self._tables.max_phy_offset() > self._done_end:
+            await self._follow_done()
+
     def _take_done(self) -> None:
         """Apply the fetched progress, if this log contains the master's log of that time."""
         held, tables = self._held, self._tables
@@ -449,14 +463,13 @@ class MetadataSync:
     async def _fetch_done(self) -> _Done | None:
         delays = await self._optional(RequestCode.GET_ALL_DELAY_OFFSET)
         timer = await self._optional(RequestCode.GET_TIMER_CHECK_POINT)
-        offsets, _ = await self._fetch_offsets()
         # Last, so that the log ends behind everything that was stored before the answers above.
         phy_end = await self._master_end()
         if phy_end is None:
             return None
-        own = {key: each for key, each in offsets.items() if _is_own_group(key[1])}
+        self._done_end = phy_end
         levels = {} if delays is None else as_table(fastjson.loads(delays.body)).get("offsetTable")
-        return _Done(phy_end, as_numbers(levels), _timer_marks(timer), own)
+        return _Done(phy_end, as_numbers(levels), _timer_marks(timer), {**self._own})
 
     async def _master_end(self) -> int | None:
         """Return the end of the master's log; None when it does not name it."""
@@ -544,8 +557,13 @@ def _as_text(version: DataVersion | None) -> str:
     return "" if version is None else version.encode().decode()
 
 
-def _is_own_group(group: str) -> bool:
-    return group.startswith(SYSTEM_GROUP_PREFIX)
+def _split(found: GroupOffsets) -> tuple[_Offsets, _Offsets]:
+    """Return the offsets of the clients' groups, and those of the broker's own groups."""
+    clients: _Offsets = {}
+    own: _Offsets = {}
+    for key, queues in found.items():
+        (own if key[1].startswith(SYSTEM_GROUP_PREFIX) else clients)[key] = queues
+    return clients, own
 
 
 def _timer_marks(response: RemotingCommand | None) -> TimerMarks | None:

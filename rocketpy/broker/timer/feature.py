@@ -193,7 +193,7 @@ def build_timer(
         acting=(timer,),
         follow_master=FollowMaster(timer=timer.take_delivered, unrevived=timer.take_unrevived),
         release=state.close,
-        add_requests=partial(_add_requests, processor, state, counts),
+        add_requests=partial(_add_requests, processor, timer, state, counts),
         configure=configure,
         runtime_info=_TimerFigures(timer, state, needs.clock).runtime_info,
     )
@@ -281,11 +281,25 @@ def _refusing(remark: str) -> Processor:
 
 
 def _add_requests(
-    processor: RecallMessageProcessor, state: TimerState, counts: PendingCounts, table: RequestTable
+    processor: RecallMessageProcessor,
+    timer: TimerService,
+    state: TimerState,
+    counts: PendingCounts,
+    table: RequestTable,
 ) -> None:
     def checkpoint(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_TIMER_CHECK_POINT (60): the timer's checkpoint, for slaves."""
-        return make_response(request, body=state.marks.encode())
+        """GET_TIMER_CHECK_POINT (60): the timer's progress, for slaves.
+
+        It may be newer than the file: a slave that takes over repeats what it does not cover.
+        """
+        with state.lock:
+            read_ms, queue_offset = timer.progress()
+            marks = state.marks
+        if read_ms >= marks.read_ms and queue_offset >= marks.queue_offset:
+            marks = marks._replace(
+                read_ms=read_ms, queue_offset=queue_offset, master_queue_offset=queue_offset
+            )
+        return make_response(request, body=marks.encode())
 
     def metrics(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_TIMER_METRICS (61): the number of waiting messages by topic, in file format."""

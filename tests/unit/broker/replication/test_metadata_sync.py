@@ -497,3 +497,30 @@ async def test_slave_electable_one_of_a_master_without_marks_waits_for_the_round
     await pair.sync.follow_names_once()
     assert [code for code, _ in pair.master.asked if code == 43] == []
     assert pair.slave.offsets.query("g", "T", 0) == 5
+
+
+async def test_slave_electable_one_takes_new_progress_between_rounds() -> None:
+    pair = await electable_pair()
+    master = pair.master.parts
+    (delay,) = (each.follow_master for each in master.features if each.name == "delay")
+    assert delay is not None
+    assert delay.delays is not None
+    store_messages(pair, 1)
+    delay.delays({2: 9})
+    master.offsets.commit("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0, 3)
+    for _ in range(2):
+        await pair.sync.follow_names_once()
+    assert levels(pair) == {2: 9}
+    assert pair.slave.offsets.query("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0) == 3
+
+
+async def test_slave_electable_one_asks_for_progress_after_new_messages_only() -> None:
+    pair = await electable_pair()
+    store_messages(pair, 1)
+    await pair.sync.follow_names_once()
+    pair.master.codes()
+    await pair.sync.follow_names_once()
+    assert not {45, 60} & {*pair.master.codes()}
+    store_messages(pair, 1)
+    await pair.sync.follow_names_once()
+    assert {45, 60} <= {*pair.master.codes()}

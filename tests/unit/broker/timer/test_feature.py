@@ -15,6 +15,7 @@ from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.results import PutMessage, PutMessageStatus
+from rocketpy.store.timer.checkpoint import TimerMarks
 from rocketpy.testing.sim_clock import SimClock
 from rocketpy.testing.sim_files import SimFiles
 from tests.unit.broker.fakes import FakeChannel, request
@@ -127,6 +128,20 @@ def test_timer_feature_adds_runtime_info() -> None:
     marks = kit.ask(RequestCode.GET_TIMER_CHECK_POINT).body
     assert len(marks) == 56
     assert int.from_bytes(marks[16:24]) == 0, "the messages are not on disk yet"
+
+
+def test_timer_feature_checkpoint_response_is_newer_than_the_file() -> None:
+    """Files are flushed once a second: a slave that takes over would repeat the deliveries."""
+    kit = Kit(timer_flush_interval_ms=60_000)
+    kit.send("UNIQ_KEY\x01A\x02TIMER_DELAY_SEC\x011\x02")
+    kit.run(1_500)
+    kit.parts.store.flush_log()
+    kit.run(2_000)
+    marks = TimerMarks.decode(kit.ask(RequestCode.GET_TIMER_CHECK_POINT).body)
+    assert kit.parts.store.max_offset("T", 0) == 1
+    assert marks is not None
+    assert marks.queue_offset == marks.master_queue_offset == 1
+    assert marks.read_ms >= kit.clock.time_ms() - 1_500
 
 
 def test_timer_feature_metrics_response_equals_file() -> None:
