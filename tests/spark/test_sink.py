@@ -190,6 +190,15 @@ def test_sink_unknown_topic_fails_on_the_driver(spark: SparkSession, tmp_path: A
         assert "no broker serves topic nowhere" in str(raised.value)
 
 
+def test_sink_unknown_topic_is_created_by_brokers_that_create_topics(
+    spark: SparkSession, cluster: ClusterThread
+) -> None:
+    write(rows(spark, 2), cluster.namesrv, topic="unknown_of_option")
+    write(rows(spark, 2).withColumn("topic", F.lit("unknown_of_row")), cluster.namesrv)
+    for topic in ("unknown_of_option", "unknown_of_row"):
+        assert len(stored(cluster, topic)) == 2
+
+
 def test_sink_without_name_servers_names_them(spark: SparkSession) -> None:
     writer = rows(spark, 1).write.format("rocketmq").mode("append").option("topic", "t")
 
