@@ -66,6 +66,7 @@ def decode_compiled(
     shared = (
         ("queue", queue),
         ("topic", shown),
+        ("_namespace", namespace),
         ("_serializer", serializer),
         ("_settlement", settlement),
     )

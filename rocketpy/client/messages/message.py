@@ -127,11 +127,12 @@ class ReceivedMessage(Generic[B_co]):
         queue: where it came from.
         serializer: reads the body in `decode`; None for plain bytes.
         settlement: receives the outcome; None for a message that needs none.
-        namespace: of the client; `topic` is without it.
+        namespace: of the client; `topic` and `origin_topic` are without it.
     """
 
     __slots__ = (
-        "_rest", "_serializer", "_settlement", "body", "ext", "offset", "queue", "retries", "topic",
+        "_namespace", "_rest", "_serializer", "_settlement", "body", "ext", "offset", "queue",
+        "retries", "topic",
     )  # fmt: skip
 
     ext: MessageExt
@@ -157,6 +158,7 @@ class ReceivedMessage(Generic[B_co]):
         if namespace:
             self.topic = unwrap_namespace(namespace, self.topic)
         self.retries: int = ext.reconsume_times
+        self._namespace = namespace
         self._serializer = serializer
         self._settlement = settlement
 
@@ -218,11 +220,8 @@ class ReceivedMessage(Generic[B_co]):
     def origin_topic(self) -> str:
         """The topic of the first delivery, also in a dead letter queue."""
         properties = self.ext.properties
-        return (
-            properties.get(PROPERTY_DLQ_ORIGIN_TOPIC)
-            or properties.get(PROPERTY_RETRY_TOPIC)
-            or self.topic
-        )
+        origin = properties.get(PROPERTY_DLQ_ORIGIN_TOPIC) or properties.get(PROPERTY_RETRY_TOPIC)
+        return unwrap_namespace(self._namespace, origin) if origin else self.topic
 
     @property
     def origin_id(self) -> str:

@@ -63,7 +63,7 @@ class PoppedMessage(ReceivedMessage[B_co]):
         queue: where it came from.
         settlement: takes the outcome.
         serializer: reads the body in `decode`.
-        namespace: of the client; `topic` is without it.
+        namespace: of the client; `topic` and `origin_topic` are without it.
     """
 
     __slots__ = ("_popped",)

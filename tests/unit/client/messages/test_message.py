@@ -108,6 +108,22 @@ def test_namespace_is_not_shown() -> None:
     assert again.topic == "orders"
 
 
+@pytest.mark.parametrize(
+    ("topic", "properties"),
+    [
+        ("ns%orders", {}),
+        ("%RETRY%ns%g", {"RETRY_TOPIC": "ns%orders"}),
+        ("%DLQ%ns%g", {"RETRY_TOPIC": "ns%orders"}),
+        ("%DLQ%ns%g", {"DLQ_ORIGIN_TOPIC": "ns%orders", "RETRY_TOPIC": "%RETRY%ns%g"}),
+    ],
+    ids=["first", "retry", "dead letter of an old broker", "dead letter"],
+)
+def test_origin_topic_with_namespace_is_without_it(topic: str, properties: dict[str, str]) -> None:
+    queue = MessageQueue(topic, "broker-a", 0)
+    message = received(queue=queue, namespace="ns", properties=properties)
+    assert copy.copy(message).origin_topic == message.origin_topic == "orders"
+
+
 def test_decode_uses_the_serializer_of_the_consumer_or_the_call() -> None:
     message = received(body=b'{"a": 1}', serializer=json)
     assert message.decode() == {"a": 1}
