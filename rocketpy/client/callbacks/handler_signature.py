@@ -6,12 +6,14 @@ An annotation that says otherwise would be wrong at every delivery, without any 
 
 import inspect
 from collections.abc import Callable
-from types import FunctionType, UnionType
+from types import FunctionType, NoneType, UnionType
 from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin
+
+from msgpack import ExtType, Timestamp  # type: ignore[import-untyped]
 
 from rocketpy.client.messages.body_types import is_typed_dict
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.serializers import PLAIN
+from rocketpy.client.messages.serializers import PLAIN, json, msgpack, text
 from rocketpy.client.options.validation import refuse_generators, takes
 from rocketpy.errors import ConfigError
 
@@ -55,6 +57,14 @@ _MIDDLEWARES: Final = {
     "reply_middlewares": "sent",
     "send_middleware": "sent",
 }
+_OF_JSON: Final = (dict, list, str, int, float, bool)
+_DECODED: Final = (
+    (PLAIN, "bytes", (bytes,)),
+    (text, "str", (str,)),
+    (json, "a value of JSON", _OF_JSON),
+    (msgpack, "a value of MessagePack", (*_OF_JSON, bytes, ExtType, Timestamp)),
+)
+"""Serializers whose values are of fixed classes: name for errors, and the classes except None."""
 
 
 def check_callback(name: str, function: object) -> None:
@@ -153,13 +163,37 @@ def mismatch(handler: Callable[..., Any], serializer: object, *, is_list: bool) 
     wanted = _element(body, is_list=is_list)
     if _is_class(wanted) and issubclass(wanted, ReceivedMessage):
         return f"{name}(): parameter {needed[0].name} gets the body; the message comes second"
-    given: Any = bytes if serializer is PLAIN else getattr(serializer, "kind", None)
-    if _is_class(given) and not _fits(given, wanted):
-        return (
-            f"{name}(): parameter {needed[0].name} gets {_name(given)}, not {_name(wanted)}; "
-            f"use serializer=rocketpy.TypedSerializer({_name(wanted)})"
-        )
+    given, kinds = _decoded(serializer)
+    if kinds and not _may_hold(kinds, wanted):
+        advice = f"use serializer=rocketpy.TypedSerializer({_name(wanted)})"
+        if serializer is msgpack:
+            advice = "a handler of rocketpy.App(serializer=rocketpy.msgpack) gets it converted"
+        return f"{name}(): parameter {needed[0].name} gets {given}, not {_name(wanted)}; {advice}"
     return ""
+
+
+def _decoded(serializer: object) -> tuple[str, tuple[type, ...]]:
+    """Return what a serializer decodes to, in words and as classes; no classes when unknown."""
+    for known, words, kinds in _DECODED:
+        if serializer is known:
+            return words, kinds
+    kind: Any = getattr(serializer, "kind", None)
+    return _name(kind), (kind,) if _is_class(kind) else ()
+
+
+def _may_hold(kinds: tuple[type, ...], wanted: Any) -> bool:  # noqa: ANN401 - an annotation
+    """Return whether an annotation may describe a value of classes, elements included."""
+    if get_origin(wanted) is Annotated:
+        wanted = get_args(wanted)[0]
+    owner, arguments = get_origin(wanted), get_args(wanted)
+    if owner in {Union, UnionType}:
+        return any(_may_hold(kinds, each) for each in arguments if each is not NoneType)
+    if not any(_fits(each, wanted) for each in kinds):
+        return False
+    if len(kinds) == 1:  # the elements' classes are unknown
+        return True
+    is_container = owner in {list, dict} or getattr(owner, "__module__", "") == "collections.abc"
+    return not is_container or all(_may_hold(kinds, each) for each in arguments)
 
 
 def _element(wanted: Any, *, is_list: bool) -> Any:  # noqa: ANN401 - an annotation

@@ -12,6 +12,7 @@ import rocketpy.sync
 from rocketpy import PoppedMessage, ReceivedMessage, TypedSerializer
 from rocketpy.client.callbacks.handler_signature import mismatch
 from rocketpy.client.config import ConsumerConfig, PopConsumerConfig, ResponderConfig
+from rocketpy.client.messages.serializers import JsonSerializer
 from rocketpy.errors import ConfigError
 
 
@@ -45,6 +46,11 @@ def of_text(text: str) -> None: ...
 def of_row(row: Row) -> None: ...
 def of_bodies(orders: list[Order]) -> None: ...
 def of_both(order: Order, message: ReceivedMessage) -> None: ...
+def of_json(body: dict[str, list[int] | None], message: ReceivedMessage) -> None: ...
+def of_json_list(bodies: list[Sequence[Row]], messages: list[ReceivedMessage]) -> None: ...
+def of_orders(orders: list[Order], message: ReceivedMessage) -> None: ...
+def of_order_or_none(order: Order | None, message: ReceivedMessage) -> None: ...
+def of_row_and_message(row: Row | None, message: ReceivedMessage) -> None: ...
 def of_bytes(body: bytes, message: ReceivedMessage) -> None: ...
 def of_text_and_message(body: str, message: ReceivedMessage) -> None: ...
 def of_swapped(message: ReceivedMessage, order: Order) -> None: ...
@@ -61,6 +67,10 @@ class Callable_:  # noqa: N801
     def method(self, order: Order) -> None: ...
 
 
+class _Own(JsonSerializer):
+    """A serializer of a user."""
+
+
 TYPED = TypedSerializer(Order)
 
 
@@ -74,7 +84,12 @@ TYPED = TypedSerializer(Order)
         (of_both, TYPED, False), (of_bytes, rocketpy.plain, False), (of_unknown, TYPED, False),
         (of_no_more, TYPED, False), (of_list_of_both, TYPED, True), (print, TYPED, False),
         ([].append, TYPED, False), (lambda order: None, TYPED, False),
-        (of_both, rocketpy.json, False), (functools.partial(of_both, Order("")), TYPED, False),
+        (of_json, rocketpy.json, False), (of_json, rocketpy.msgpack, False),
+        (of_json, TypedSerializer(dict), False),
+        (of_row_and_message, rocketpy.json, False), (of_both, _Own(), False),
+        (of_json_list, rocketpy.json, True), (of_bytes, rocketpy.msgpack, False),
+        (of_text_and_message, rocketpy.text, False), (of_text_and_message, rocketpy.json, False),
+        (functools.partial(of_both, Order("")), TYPED, False),
     ],
 )  # fmt: skip
 def test_handler_with_annotations_of_its_arguments_is_accepted(
@@ -101,6 +116,15 @@ def test_handler_with_annotations_of_its_arguments_is_accepted(
         (of_text_and_message, rocketpy.plain, False, "parameter body gets bytes, not str"),
         (of_both, rocketpy.plain, False, "use serializer=rocketpy.TypedSerializer(Order)"),
         (of_text_and_message, TYPED, False, "parameter body gets Order, not str"),
+        (of_both, rocketpy.json, False, "parameter order gets a value of JSON, not Order"),
+        (of_both, rocketpy.json, False, "use serializer=rocketpy.TypedSerializer(Order)"),
+        (of_both, rocketpy.msgpack, False, "parameter order gets a value of MessagePack, not"),
+        (of_both, rocketpy.msgpack, False, "App(serializer=rocketpy.msgpack) gets it converted"),
+        (of_list_of_both, rocketpy.json, True, "parameter orders gets a value of JSON, not Order"),
+        (of_orders, rocketpy.json, False, "parameter orders gets a value of JSON, not list["),
+        (of_order_or_none, rocketpy.json, False, "parameter order gets a value of JSON"),
+        (of_bytes, rocketpy.json, False, "parameter body gets a value of JSON, not bytes"),
+        (of_bytes, rocketpy.text, False, "parameter body gets str, not bytes"),
         (Callable_(), TYPED, False, "Callable_(): parameter order"),
         (Callable_().method, TYPED, False, "method(): parameter order"),
         (functools.partial(of_body), TYPED, False, "parameter order"),
