@@ -93,7 +93,7 @@ class FakeTransport:
         self.attempt_timeout_ms = plan.attempt_timeout_ms
         self.flow_control_retry = plan.flow_control_retry
         self.retry_when_not_ok = False
-        self.retries = RetryReporter(None)
+        self.retries = RetryReporter(None, self.clock)
         self.plan = plan
         self.sent_ms: list[int] = []
         self.reached = 0

@@ -1,4 +1,4 @@
-"""Log of failed calls of a handler or an error handler, bounded however many fail.
+"""Log of failed calls of a user's function, bounded however many fail.
 
 A failure that is like one before it needs no second traceback. Alike are exceptions of one class
 that were raised by the same line.
@@ -8,7 +8,6 @@ import logging
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import shown
 from rocketpy.runtime.clock import Clock
 
@@ -34,7 +33,7 @@ class _Kind:
 
 
 class FailureLog:
-    """Log of the failures of one consumer's handler, or of its error handler.
+    """Log of the failures of one function of a consumer or producer.
 
     The first failure of a kind is logged with its traceback. Further ones are one line, with the
     number of failures since the line before, at most every five seconds.
@@ -48,16 +47,21 @@ class FailureLog:
     def __init__(
         self,
         clock: Clock,
-        callback: Literal["handler", "on_error"] = "handler",
-        outcome: Literal["redelivered", "answered"] = "redelivered",
+        callback: Literal["handler", "on_error", "on_retry", "tx_checker"] = "handler",
+        outcome: Literal["redelivered", "answered", "checked_back", "sent_again"] = "redelivered",
     ) -> None:
         self._callback = callback
         self._outcome = outcome
         self._clock = clock
         self._kinds: dict[tuple[object, ...], _Kind] = {}
 
-    def note(self, messages: Sequence[ReceivedMessage], error: BaseException) -> None:
-        """Log a failure, or count it."""
+    def note(self, messages: Sequence[object], error: BaseException) -> None:
+        """Log a failure, or count it.
+
+        Args:
+            messages: arguments of the failed call, for the log.
+            error: the failure.
+        """
         now_ms = self._clock.monotonic_ms()
         kind = self._kind_of(error)
         kind.count += 1

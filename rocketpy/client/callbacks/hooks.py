@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
+from rocketpy.client.callbacks.failure_log import FailureLog
 from rocketpy.client.callbacks.handler_threads import call_on_thread
 from rocketpy.client.callbacks.handlers import is_coroutine_function
 from rocketpy.client.messages.message import ReceivedMessage
@@ -16,6 +17,7 @@ from rocketpy.errors import (
 )
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import RETRY_PREFIX
+from rocketpy.runtime.clock import Clock
 
 TxChecker = Callable[[ReceivedMessage], TxState | Awaitable[TxState]]
 """Says how the local transaction of a message ended; a plain function runs in a thread."""
@@ -105,14 +107,16 @@ class RetryReporter:
 
     Args:
         hook: the user's hook; None without one.
+        clock: limits the log of its failures.
 
     Attributes:
         count: number of retries so far.
     """
 
-    def __init__(self, hook: RetryHook | None) -> None:
+    def __init__(self, hook: RetryHook | None, clock: Clock) -> None:
         self.count: int = 0
         self._hook = hook
+        self._failures = FailureLog(clock, "on_retry", "sent_again")
 
     def note(
         self,
@@ -144,5 +148,5 @@ class RetryReporter:
             self._hook(retry)
         except ENDS_PROGRAM:
             raise
-        except BaseException:
-            logger.exception("retry hook failed")
+        except BaseException as failure:  # noqa: BLE001 - of the user
+            self._failures.note([retry], failure)

@@ -64,7 +64,9 @@ class ProducerBase(AsyncClosable):
         if config.tx_checker is not None:
             check_transactional(self._namespace, self.group)
         self._checks = (
-            CheckBackResponder(config.tx_checker, self._ends, config.serializer, self._namespace)
+            CheckBackResponder(
+                config.tx_checker, self._ends, config.serializer, instance.clock, self._namespace
+            )
             if config.tx_checker is not None
             else None
         )

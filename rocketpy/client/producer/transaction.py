@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from rocketpy.client.callbacks.failure_log import FailureLog
 from rocketpy.client.callbacks.handler_threads import call_on_thread
 from rocketpy.client.callbacks.hooks import TxChecker
 from rocketpy.client.cluster.broker_api import BrokerApi
@@ -43,6 +44,7 @@ from rocketpy.proto.record.properties import (
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_TRANSACTION_PREPARED,
 )
+from rocketpy.runtime.clock import Clock
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -325,6 +327,7 @@ class CheckBackResponder:
         checker: says how a local transaction ended.
         ends: sends the outcome to the broker.
         serializer: reads bodies in `message.decode()`.
+        clock: limits the log of the checker's failures.
         namespace: of the client.
     """
 
@@ -333,12 +336,14 @@ class CheckBackResponder:
         checker: TxChecker,
         ends: EndTransactionClient,
         serializer: Serializer,
+        clock: Clock,
         namespace: str = "",
     ) -> None:
         self._checker = checker
         self._namespace = namespace
         self._ends = ends
         self._serializer = serializer
+        self._failures = FailureLog(clock, "tx_checker", "checked_back")
         self._slots = asyncio.Semaphore(_CHECKS_AT_A_TIME)
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._size_bytes = 0
@@ -408,8 +413,5 @@ class CheckBackResponder:
             if ends_task(error, task):
                 retrieve_exit(error, task)
                 raise
-            logger.exception(
-                "transaction checker failed, the broker will check back again: msg_id=%(msg_id)s",
-                {"msg_id": message.msg_id},
-            )
+            self._failures.note([received], error)
             return TxState.UNKNOWN, f"checkLocalTransactionState Exception: {shown(error)}"

@@ -97,7 +97,7 @@ class SendTransport:
         self.attempt_timeout_ms: int = to_ms(config.attempt_timeout)
         self.flow_control_retry: FlowControlRetry = config.flow_control_retry
         self.retry_when_not_ok: bool = config.retry_when_not_ok
-        self.retries: RetryReporter = RetryReporter(config.on_retry)
+        self.retries: RetryReporter = RetryReporter(config.on_retry, instance.clock)
         self.watch: AttemptTimeouts = AttemptTimeouts(self.loop, instance.clock)
         self._instance = instance
         self._routes = instance.routes

@@ -17,6 +17,7 @@ from rocketpy.client.producer.transaction import CheckBackResponder
 from rocketpy.client.sending.in_flight_window import UNLIMITED, InFlightWindow
 from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
 from rocketpy.proto.record.message import MessageExt
+from rocketpy.runtime.clock import SystemClock
 
 
 async def end(*_: object) -> NoReturn:
@@ -47,7 +48,7 @@ async def worker() -> object:
 
 
 async def check_back() -> object:
-    responder = CheckBackResponder(end, cast("Any", None), cast("Any", None))
+    responder = CheckBackResponder(end, cast("Any", None), cast("Any", None), SystemClock())
     asked = CheckTransactionStateRequestHeader(tran_state_table_offset=1, commit_log_offset=1)
     responder.ask(asked, "a:1", MessageExt(topic="t", body=b"x"))
     return responder

@@ -71,7 +71,9 @@ def test_looking_for_a_broker_that_is_away_counts_too() -> None:
     run_sim(main)
 
 
-def test_hook_that_fails_costs_no_send() -> None:
+def test_hook_that_fails_costs_no_send_and_one_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def main(cluster: Cluster) -> None:
         def fail(_retry: SendRetry) -> None:
             raise KeyError("hook")
@@ -80,9 +82,13 @@ def test_hook_that_fails_costs_no_send() -> None:
         async with cluster.client() as client:
             producer = client.producer(on_retry=fail)
             await producer.send("t", b"x")
-            assert producer.stats.retried == 1
+            cluster.script[SEND] = [14]
+            await producer.send("t", b"x")
+            assert producer.stats.retried == 2
 
     run_sim(main)
+    assert caplog.text.count("Traceback") == 1
+    assert "outcome=sent_again callback=on_retry failures=1" in caplog.text
 
 
 @pytest.mark.parametrize("linger", [0, 0.01])

@@ -17,6 +17,7 @@ from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeade
 from rocketpy.proto.record.message import MessageExt
 from rocketpy.proto.record.properties import parse_properties
 from rocketpy.proto.wire.command import RemotingCommand, make_response
+from rocketpy.testing.sim_clock import SimClock
 from tests.unit.client.sim import BROKER_A, Cluster, pass_time, run_sim
 from tests.unit.client.steps import until
 
@@ -217,6 +218,32 @@ def test_checker_answers_and_its_failures_mean_unknown() -> None:
     run_sim(main, properties=QUICK_CHECKS)
 
 
+def test_checker_failures_of_one_kind_have_one_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    states: list[rocketpy.TxState] = []
+
+    class Ends:
+        async def answer(self, *arguments: Any) -> None:
+            states.append(arguments[3])
+
+    async def main() -> None:
+        async def check(message: rocketpy.ReceivedMessage) -> rocketpy.TxState:
+            raise ValueError("no database")
+
+        ends: Any = Ends()
+        answers = CheckBackResponder(check, ends, rocketpy.plain, SimClock())
+        asked = CheckTransactionStateRequestHeader(tran_state_table_offset=1, commit_log_offset=1)
+        for _ in range(100):
+            answers.ask(asked, "a:1", MessageExt(topic="t"))
+        await asyncio.wait(list(answers._tasks))
+        assert states == [rocketpy.TxState.UNKNOWN] * 100
+
+    asyncio.run(main())
+    assert caplog.text.count("Traceback") == 1
+    assert "outcome=checked_back callback=tx_checker failures=1" in caplog.text
+
+
 def test_checkbacks_in_progress_are_bounded_and_end_at_close() -> None:
     async def main() -> None:
         running: list[str] = []
@@ -227,7 +254,7 @@ def test_checkbacks_in_progress_are_bounded_and_end_at_close() -> None:
             return rocketpy.TxState.COMMIT
 
         ends: Any = None
-        answers = CheckBackResponder(check, ends, rocketpy.plain)
+        answers = CheckBackResponder(check, ends, rocketpy.plain, SimClock())
         asked = CheckTransactionStateRequestHeader(tran_state_table_offset=1, commit_log_offset=1)
         for _ in range(MAX_CHECKS + 5):
             answers.ask(asked, "a:1", MessageExt(topic="t"))
@@ -255,7 +282,7 @@ def test_checkback_bodies_are_bounded_and_none_starts_after_close(
             return rocketpy.TxState.COMMIT
 
         ends: Any = None
-        answers = CheckBackResponder(check, ends, rocketpy.plain)
+        answers = CheckBackResponder(check, ends, rocketpy.plain, SimClock())
         asked = CheckTransactionStateRequestHeader(tran_state_table_offset=1, commit_log_offset=1)
         large = MessageExt(topic="t", body=bytes(MAX_CHECK_BYTES // 4 + 1))
         for _ in range(100):
