@@ -103,7 +103,7 @@ class App:
             yet, in seconds or as a timedelta.
 
     Attributes:
-        subscriptions: its handlers.
+        subscriptions, hooks: its handlers, and its functions of `start` and `stop`.
         around_sends: middlewares of its producer and of its responders' answers.
         checker: answers check-backs of its transactions, if there is one.
     """
@@ -132,7 +132,7 @@ class App:
         self._error_handler: ErrorHandler | None = None
         self._around_handlers: list[HandleMiddleware] = []
         self.around_sends: list[SendMiddleware] = []
-        self._hooks: dict[str, list[Hook]] = {"start": [], "stop": []}
+        self.hooks: dict[str, list[Hook]] = {"start": [], "stop": []}
         self._consumers: list[Consumer] = []
         self._ended = asyncio.Event()
         self._is_running = False
@@ -322,7 +322,7 @@ class App:
             ConfigError: it is no function without parameters.
         """
         check_callback("on_start", hook)
-        self._hooks["start"].append(hook)
+        self.hooks["start"].append(hook)
         return hook
 
     def on_stop(self, hook: K) -> K:
@@ -332,7 +332,7 @@ class App:
             ConfigError: it is no function without parameters.
         """
         check_callback("on_stop", hook)
-        self._hooks["stop"].append(hook)
+        self.hooks["stop"].append(hook)
         return hook
 
     def asyncapi(self, *, title: str = "RocketPy app", version: str = "0.1.0") -> dict[str, Any]:
@@ -467,7 +467,7 @@ class App:
             Exception: of the first hook that failed; those of others are logged.
         """
         failure: Exception | None = None
-        for hook in self._hooks[moment]:
+        for hook in self.hooks[moment]:
             try:
                 if is_coroutine_function(hook):
                     work = hook()

@@ -54,6 +54,23 @@ def load_app(target: str) -> App:
     return found
 
 
+def check_work(app: App, target: str) -> None:
+    """Refuse an app without handlers, which would run and do nothing; log one that has hooks only.
+
+    Raises:
+        ConfigError: nothing is registered that runs.
+    """
+    if app.subscriptions or app.checker is not None:  # the checker responds to brokers
+        return
+    if not app.hooks["start"]:
+        raise ConfigError(
+            f"{target} has no handlers: import the modules that register them in "
+            f"{target.partition(':')[0]}",
+            key="APP",
+        )
+    logger.warning("app without handlers started: app=%(app)s", {"app": target})
+
+
 def code_version(directory: Path) -> tuple[int, int]:
     """Return a version of the Python files below a directory: newest time, and number of files.
 

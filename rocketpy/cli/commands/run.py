@@ -7,7 +7,7 @@ import click
 import orjson
 
 from rocketpy.app.application import App
-from rocketpy.app.supervisor import Supervisor, code_version, load_app
+from rocketpy.app.supervisor import Supervisor, check_work, code_version, load_app
 from rocketpy.terminal.cluster_selection import (
     DEFAULT_NAMESRV,
     METAVAR,
@@ -68,6 +68,7 @@ def command(
     if asyncapi is not None:
         _write_document(found, asyncapi)
         return 0
+    check_work(found, app)
     if workers == 1 and not reload:
         if health_port is None:
             found.run()

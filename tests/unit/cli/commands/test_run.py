@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rocketpy.cli.main import command
+from rocketpy.errors import ConfigError
 from rocketpy.terminal.contexts import Cluster, Contexts, save
 
 APP = """
@@ -23,6 +24,11 @@ class Shown(rocketpy.App):
 
 
 {name} = Shown({given})
+
+
+@{name}.subscribe("orders", group="shown")
+async def handle(message: rocketpy.ReceivedMessage) -> None:
+    pass
 """
 
 
@@ -68,6 +74,26 @@ def test_health_port_is_of_one_process() -> None:
     assert refused.exit_code == 2
     assert "--health-port is of one process" in refused.output
     assert run("--health-port", "65536").exit_code == 2
+
+
+@pytest.mark.parametrize("words", [[], ["--workers", "2"], ["--reload"], ["--health-port", "0"]])
+def test_app_without_handlers_is_refused(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "apps_of_a_run.py").write_text("import rocketpy\n\napp = rocketpy.App()\n")
+    refused = run(*words)
+    assert isinstance(refused.exception, ConfigError)
+    assert "apps_of_a_run:app has no handlers" in str(refused.exception)
+
+
+@pytest.mark.parametrize(("given", "warnings"), [("on_start", 1), ("transaction_checker", 0)])
+def test_app_without_handlers_that_has_other_work_runs(
+    given: str, warnings: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    parameters = "message" if given == "transaction_checker" else ""
+    lines = f"\n\n@app.{given}\ndef work({parameters}) -> None: ...\n"
+    text = APP.format(name="app", given="").partition("\n\n@app.subscribe")[0]
+    (tmp_path / "apps_of_a_run.py").write_text(text + lines)
+    assert run().output == "127.0.0.1:9876\n"
+    assert caplog.text.count("app without handlers started") == warnings
 
 
 HANDLER = """
