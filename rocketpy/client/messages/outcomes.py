@@ -29,7 +29,8 @@ def ends_task(error: BaseException, task: "asyncio.Task[object] | None") -> bool
     """Return whether an exception ends a task, or the program, instead of one call of a function.
 
     Any other exception is a failure of the function, also one that is no `Exception`, as test
-    frameworks raise it: it must not end a worker.
+    frameworks raise it: it must not end a worker. So is a cancellation, unless it is the task's:
+    the function let through that of something it awaited.
 
     Args:
         error: raised by a user's function that the task awaited.
@@ -38,7 +39,9 @@ def ends_task(error: BaseException, task: "asyncio.Task[object] | None") -> bool
     if isinstance(error, GeneratorExit):
         # Python closes the coroutine of a task that it destroys; there the task is not running.
         return task is None or running_task() is not task
-    return isinstance(error, (asyncio.CancelledError, *ENDS_PROGRAM))
+    if isinstance(error, asyncio.CancelledError):
+        return task is None or task.cancelling() > 0
+    return isinstance(error, ENDS_PROGRAM)
 
 
 def text_of(error: BaseException) -> str:

@@ -237,7 +237,7 @@ class Workers(Generic[T]):
             try:
                 await self._handle(item)
             except BaseException as error:
-                if ends_worker(error, worker):
+                if ends_task(error, worker):
                     retrieve_exit(error, worker)
                     raise
                 await self._recover(item, error)
@@ -253,16 +253,6 @@ class Workers(Generic[T]):
             await self._failed(item, error)
         except Exception:
             logger.exception("worker did not release its messages")
-
-
-def ends_worker(error: BaseException, worker: asyncio.Task[object] | None) -> bool:
-    """Return whether an exception ends a worker: its own cancellation, or as `ends_task`.
-
-    Any other cancellation is of something that the worker awaited.
-    """
-    if isinstance(error, asyncio.CancelledError):
-        return worker is None or worker.cancelling() > 0
-    return ends_task(error, worker)
 
 
 async def wait_for_cancelled(workers: Iterable[asyncio.Task[None]]) -> None:
@@ -304,7 +294,7 @@ async def run_handler(
         )
         return Rejection.of(order)
     except asyncio.CancelledError as error:
-        if ends_worker(error, worker):
+        if ends_task(error, worker):
             raise
         logger.warning(
             "handler cancelled, messages redelivered: messages=%(messages)r",
@@ -313,7 +303,7 @@ async def run_handler(
         return Rejection.of(error)
     except BaseException as error:
         # Any failure of a handler is a failed delivery: it must not end the worker.
-        if ends_worker(error, worker):
+        if ends_task(error, worker):
             raise
         failures.note(messages, error)
         return Rejection.of(error)

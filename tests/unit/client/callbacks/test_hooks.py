@@ -15,7 +15,10 @@ from tests.unit.client.sim import BROKER_A, Cluster, pass_time, run_sim
 SEND, BATCH = 310, 320
 
 
-@pytest.mark.parametrize("kind", [GeneratorExit, StopIteration, ValueError])
+RAISED = [GeneratorExit, StopIteration, ValueError, asyncio.CancelledError]
+
+
+@pytest.mark.parametrize("kind", RAISED)
 async def test_plain_assignment_hook_that_raises_is_logged_only(
     kind: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -25,6 +28,36 @@ async def test_plain_assignment_hook_that_raises_is_logged_only(
     hooks = AssignmentHooks("g", fail, None)
     await hooks.assigned([MessageQueue("t", "b", 0)])
     assert "assignment hook failed" in caplog.text
+
+
+def test_assignment_hook_that_leaks_a_cancellation_does_not_delay_the_start() -> None:
+    async def awaited(queues: list[MessageQueue]) -> None:
+        raise asyncio.CancelledError
+
+    def plain(queues: list[MessageQueue]) -> None:
+        raise asyncio.CancelledError
+
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            for hook in (awaited, plain):
+                began_ms = cluster.clock.monotonic_ms()
+                async with client.consumer("t", group=hook.__name__, on_assigned=hook) as consumer:
+                    assert consumer.assignment
+                    assert cluster.clock.monotonic_ms() - began_ms < 1_000
+
+    run_sim(main)
+
+
+async def test_assignment_hook_of_a_cancelled_task_is_cancelled() -> None:
+    async def wait(queues: list[MessageQueue]) -> None:
+        await asyncio.Event().wait()
+
+    hooks = AssignmentHooks("g", wait, None)
+    calling = asyncio.create_task(hooks.assigned([MessageQueue("t", "b", 0)]))
+    await asyncio.sleep(0)
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
 
 
 def test_retry_hook_gets_reason_and_pause(

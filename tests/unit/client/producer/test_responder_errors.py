@@ -1,5 +1,6 @@
 """Responders whose handler fails, and requests whose time is over."""
 
+import asyncio
 import logging
 from typing import Any
 
@@ -58,6 +59,26 @@ def test_plain_function_that_raises_answers_with_its_error() -> None:
         assert caught.value.kind == "KeyError"
 
     run_sim(main)
+
+
+def test_responder_that_leaks_a_cancellation_answers_with_an_error() -> None:
+    async def leak(message: ReceivedMessage) -> bytes:
+        work = asyncio.ensure_future(asyncio.Event().wait())
+        work.cancel()
+        return b"%d" % await work
+
+    def leak_on_thread(message: ReceivedMessage) -> bytes:
+        raise asyncio.CancelledError
+
+    for handler in (leak, leak_on_thread):
+
+        async def main(cluster: Cluster, handler: Any = handler) -> None:
+            with pytest.raises(RemoteError) as caught:
+                await ask(cluster, handler)
+            assert caught.value.kind == "CancelledError"
+            assert not cluster.sent_back, "the message is done"
+
+        run_sim(main)
 
 
 def test_middleware_that_raises_answers_with_its_error() -> None:
