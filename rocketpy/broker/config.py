@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 from rocketpy.errors import ConfigError
 from rocketpy.runtime.config.config import option
 from rocketpy.runtime.config.operation import OperationConfig
+from rocketpy.runtime.config.setting_checks import quote_fault
 from rocketpy.runtime.config.values import is_wildcard
 
 MASTER_ID: Final = 0
@@ -269,6 +270,8 @@ class BrokerConfig:
             # Other names are refused by the name servers.
             is_name = 0 < len(name) <= _MAX_NAME_CHARS and name.isprintable() and " " not in name
             self._check(is_name, key, "a name of 1 to 300 printable characters without blanks")
+            if fault := quote_fault(name):
+                raise ConfigError(f"{name!r} {fault}", key=key)
         for key, host in (("brokerIP1", self.broker_ip1), ("brokerIP2", self.broker_ip2)):
             if is_wildcard(host):
                 reason = (

@@ -113,6 +113,16 @@ def of_unknown_key(
     raise ConfigError(reason, source=source, line=line, key=key)
 
 
+def quote_fault(name: str) -> str:
+    """Return why a name with quotes at its ends is wrong; empty for others.
+
+    A shell and YAML remove them; a properties file has no quotes.
+    """
+    if name[:1] in _QUOTES or name[-1:] in _QUOTES:
+        return "has quotes, which would be a part of the name: leave them out"
+    return ""
+
+
 def path_fault(text: str) -> str:
     """Return why a path would not name what it seems to, and what to write; empty for others.
 
@@ -131,8 +141,8 @@ def path_fault(text: str) -> str:
         return f"contains ${{, {whole}"
     if path.startswith("$"):
         return f"begins with $, {whole}"
-    if path[:1] in _QUOTES or path[-1:] in _QUOTES:
-        return "has quotes, which would be a part of the name: leave them out"
+    if fault := quote_fault(path):
+        return fault
     if _COMMENT.search(path):
         return "contains a comment, which would be a part of the name: move it to a separate line"
     if ";" in path:

@@ -75,6 +75,18 @@ def test_config_invalid_value_is_refused_and_named(values: dict[str, Any], key: 
 
 
 @pytest.mark.parametrize(
+    ("key", "field"),
+    [("brokerName", "broker_name"), ("brokerClusterName", "broker_cluster_name")],
+)
+@pytest.mark.parametrize("name", ['"broker-a"', "'broker-a'", 'broker-a"'])
+def test_config_name_with_quotes_is_refused(key: str, field: str, name: str) -> None:
+    with pytest.raises(ConfigError, match="has quotes, which would be a part of") as raised:
+        loaded(**{key: name})
+    assert raised.value.key == key
+    assert getattr(loaded(**{key: "o'neil"}), field) == "o'neil"
+
+
+@pytest.mark.parametrize(
     "values",
     [
         {"listen_port": 0},
