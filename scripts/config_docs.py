@@ -88,7 +88,7 @@ Highest precedence first:
 1. the command line: `-D key=value`, repeatable (and the options that stand for a key: `-p`, `-n`, `--port`, `--host`);
 2. the environment: `ROCKETPY_<KEY>` in upper or lower case, with or without underscores and dots (`ROCKETPY_LISTEN_PORT`, `ROCKETPY_LISTENPORT`); `NAMESRV_ADDR` is a source of `namesrvAddr` with the lowest precedence;
 3. `live.properties`: changes made while the server ran ([decision 3](decisions/0003-live-configuration.md));
-4. the file of `-c`: Java properties text with Apache's key names, in UTF-8 or else Latin-1;
+4. the file of `-c`, at most one: Java properties text with Apache's key names, in UTF-8 or else Latin-1;
 5. the default.
 
 ## Errors
@@ -98,7 +98,7 @@ Highest precedence first:
 - An unknown key that misspells, abbreviates or extends one which decides what is stored, where, how many copies there are, which servers are asked, or which clients may connect (`brokerRol`, `storePathRoot`, `namesrvAddress`, `aclEnabled`) is an error, also in the environment, until it is corrected or accepted with `--accept-ignored KEY`.
 - A key of Apache's without effect in RocketPy is a warning, unless it decides what is stored, where, how many copies there are, which servers are asked, or which clients may connect: then a value other than Apache's default is an error ([below](#refused-keys)), unless a source of higher precedence replaces it. `--accept-ignored KEY`, repeatable, makes it a warning.
 - An environment variable `ROCKETPY_...` without a matching key is ignored, because other programs may use the prefix.
-- A path that begins with `~` or `$`, or contains `${`, `;`, a comment (`/data # ssd`) or quotes at its ends, or the name of a directory that contains `,`, is an error: nothing is replaced in it, and several directories are not supported.
+- A path that begins with `~` or `$`, or contains `${`, `;`, a comment (`/data # ssd`) or quotes at its ends, or the name of a directory that contains `,`, is an error: nothing is replaced in it, and several directories are not supported. So is a `brokerName` or `brokerClusterName` with quotes at its ends.
 - Rules between keys are checked before a server opens anything: no port is given twice (`listenPort`, the VIP port, `healthListenPort`, the ports of both servers of `standalone`), `bindAddress` and `healthBindAddress` are addresses of this machine, `brokerIP1` and `brokerIP2` have an address that other machines can use (not `0.0.0.0` or `::`), `storePathRootDir` and `storePathCommitLog` are no files, the commit log has a separate directory, and TLS files can be read.
 - `--check-config` prints every error and warning, rules between keys included, starts nothing, and ends with 0 (none), 1 (warnings only) or 2 (errors; with `--strict-config` also warnings). It is meant for CI: `rocketpy broker -c broker.conf --check-config`.
 - `--print-config` prints every effective value, with secrets hidden, and warnings on standard error; at start the log lists all values that differ from their defaults.

@@ -15,6 +15,7 @@ from rocketpy.cli.servers.daemon import (
     check_configuration,
     collect_seldom,
     common_options,
+    config_option,
     print_configuration,
     report_configuration,
     run_server,
@@ -24,7 +25,6 @@ from rocketpy.cli.servers.start_rules import refuse_broken_rules
 from rocketpy.runtime.config.config import ConfigSet, Sources
 from rocketpy.runtime.config.live_config import load_with_live_file
 from rocketpy.terminal.error_exit import run_command
-from rocketpy.terminal.parameters import NonEmptyPath
 
 if TYPE_CHECKING:
     from rocketpy.broker.broker import Broker
@@ -74,10 +74,13 @@ def load_config(
         ConfigError: an invalid value.
     """
     weakest = dict(defaults or {})
-    if environ.get("NAMESRV_ADDR"):
-        weakest["namesrvAddr"] = environ["NAMESRV_ADDR"]
     sources = Sources.from_file(
-        path, environ=environ, overrides=overrides, defaults=weakest, accepted=accepted
+        path,
+        environ=environ,
+        overrides=overrides,
+        defaults=weakest,
+        accepted=accepted,
+        variables={"namesrvAddr": "NAMESRV_ADDR"},
     )
     loaded = load_with_live_file(sources, broker_classes(), _live_file)
     if not _has_controller(loaded) or _MIN_COPIES in weakest:
@@ -168,13 +171,7 @@ start_empty_option: Callable[[F], F] = click.option(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Example: rocketpy broker -c conf/broker.conf -n 127.0.0.1:9876",
 )
-@click.option(
-    "-c",
-    "--config",
-    "config_path",
-    type=NonEmptyPath(path_type=Path),
-    help="Properties file with Apache's keys.",
-)
+@config_option
 @click.option(
     "-n", "--namesrv", metavar="HOST:PORT[;HOST:PORT...]", help="Name servers to register with."
 )

@@ -13,6 +13,7 @@ from rocketpy.cli.servers.daemon import (
     check_configuration,
     collect_seldom,
     common_options,
+    config_option,
     print_configuration,
     report_configuration,
     run_server,
@@ -22,7 +23,6 @@ from rocketpy.cli.servers.start_rules import refuse_broken_rules
 from rocketpy.runtime.config.config import ConfigSet, Sources
 from rocketpy.runtime.config.live_config import load_with_live_file
 from rocketpy.terminal.error_exit import run_command
-from rocketpy.terminal.parameters import NonEmptyPath
 
 if TYPE_CHECKING:
     from rocketpy.controller.controller import Controller
@@ -83,13 +83,7 @@ def build_controller(loaded: ConfigSet) -> "Controller":
     type=click.IntRange(0, 65_535),
     help="TCP port; 0 chooses a free one. Default: that of controllerDLegerPeers, or 9878.",
 )
-@click.option(
-    "-c",
-    "--config",
-    "config_path",
-    type=NonEmptyPath(path_type=Path),
-    help="Properties file with Apache's keys.",
-)
+@config_option
 @common_options
 def command(
     *,

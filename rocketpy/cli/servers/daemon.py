@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -40,6 +41,7 @@ from rocketpy.runtime.os_resources import (
 from rocketpy.runtime.readiness import NotReady, ServerState
 from rocketpy.runtime.service import LoopServices, Service, run_services_on_loop
 from rocketpy.runtime.stop_signals import stop_signals
+from rocketpy.terminal.parameters import NonEmptyPath
 
 if TYPE_CHECKING:
     from rocketpy.remoting.health_pages import HealthPages
@@ -89,6 +91,30 @@ class Operation:
     settings: Callable[[], Sequence[LiveConfig[Any]]] = tuple
     not_ready: Callable[[], Sequence[NotReady]] = tuple
     ready_text: Callable[[], str] | None = None
+
+
+def _only_one(
+    _ctx: click.Context, _option: click.Parameter, paths: tuple[Path, ...]
+) -> Path | None:
+    """Return the path of an option that click would otherwise take the last one of.
+
+    Raises:
+        click.BadParameter: there are several: the settings of the others would have no effect.
+    """
+    if len(paths) > 1:
+        raise click.BadParameter("is given twice: a server reads one file")
+    return paths[0] if paths else None
+
+
+config_option: Callable[[F], F] = click.option(
+    "-c",
+    "--config",
+    "config_path",
+    multiple=True,
+    callback=_only_one,
+    type=NonEmptyPath(path_type=Path),
+    help="Properties file with Apache's keys.",
+)
 
 
 def common_options(function: F) -> F:

@@ -15,6 +15,7 @@ from rocketpy.cli.servers.daemon import (
     check_configuration,
     collect_seldom,
     common_options,
+    config_option,
     print_configuration,
     report_configuration,
     run_server,
@@ -26,7 +27,6 @@ from rocketpy.runtime.config.config import ConfigSet, Sources, options_of
 from rocketpy.runtime.config.live_config import LiveConfig, load_with_live_file
 from rocketpy.runtime.readiness import NotReady
 from rocketpy.terminal.error_exit import run_command
-from rocketpy.terminal.parameters import NonEmptyPath
 
 if TYPE_CHECKING:
     from rocketpy.controller.controller import Controller
@@ -163,13 +163,7 @@ def loaders_of(
 @click.option(
     "-p", "--port", type=click.IntRange(0, 65_535), help="TCP port; 0 chooses a free one."
 )
-@click.option(
-    "-c",
-    "--config",
-    "config_path",
-    type=NonEmptyPath(path_type=Path),
-    help="Properties file with Apache's keys.",
-)
+@config_option
 @common_options
 def command(
     *,

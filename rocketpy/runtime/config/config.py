@@ -207,6 +207,8 @@ class Sources:
         environ: environment variables; only `ROCKETPY_*` are used.
         overrides: `key=value` texts of the command line.
         accepted: keys with values that may be ignored although they are refused otherwise.
+        variables: keys with a value in an environment variable of another name; it takes
+            precedence over `defaults` only.
     """
 
     text: str = ""
@@ -217,6 +219,7 @@ class Sources:
     live_text: str = ""
     live_name: str = ""
     accepted: Collection[str] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_file(
@@ -227,6 +230,7 @@ class Sources:
         overrides: Sequence[str] = (),
         defaults: Mapping[str, str] | None = None,
         accepted: Collection[str] = (),
+        variables: Mapping[str, str] | None = None,
     ) -> "Sources":
         """Read a file; without one only environment and command line are used.
 
@@ -252,6 +256,7 @@ class Sources:
             overrides=overrides,
             defaults=defaults or {},
             accepted=accepted,
+            variables=variables or {},
         )
 
     def settings(self, keys: Iterable[str]) -> list[Setting]:
@@ -264,6 +269,11 @@ class Sources:
             ConfigError: a text is not `key=value`.
         """
         found = [Setting(key, text, "default") for key, text in self.defaults.items()]
+        found += [
+            Setting(key, text, f"environment {name}")
+            for key, name in self.variables.items()
+            if (text := self.environ.get(name))
+        ]
         found += [
             Setting(each.key, each.value, self.name, each.line)
             for each in parse_properties(self.text, source=self.name)

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from rocketpy.cli.main import _WITHOUT_CLUSTER, COMMANDS, command
+from rocketpy.errors import ConfigError
 
 
 def run(*arguments: str, optimised: bool = False) -> "subprocess.CompletedProcess[str]":
@@ -122,6 +123,27 @@ def test_effective_configuration_is_printed(tmp_path: Path) -> None:
     assert "fileReservedTime=3\n" in result.output
     result = runner.invoke(command, ["broker", "--print-config"], env={"NAMESRV_ADDR": "weak:1"})
     assert "namesrvAddr=weak:1\n" in result.output
+
+
+def test_wrong_name_server_of_the_environment_is_named_with_its_variable(tmp_path: Path) -> None:
+    environ = {"NAMESRV_ADDR": "nowhere"}
+    result = CliRunner().invoke(command, ["broker", "--print-config"], env=environ)
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).startswith("environment NAMESRV_ADDR: namesrvAddr: must be ")
+    path = tmp_path / "n.conf"
+    path.write_text("namesrvAddr=h:1\n")
+    words = ["broker", "-c", str(path), "--print-config"]
+    assert "namesrvAddr=h:1\n" in CliRunner().invoke(command, words, env=environ).output
+
+
+@pytest.mark.parametrize("server", ["broker", "controller", "namesrv"])
+def test_server_with_two_files_is_wrong_usage(server: str, tmp_path: Path) -> None:
+    (tmp_path / "a.conf").touch()
+    one = ["--config", str(tmp_path / "a.conf"), "--check-config"]
+    refused = CliRunner().invoke(command, [server, "-c", str(tmp_path / "b.conf"), *one])
+    assert refused.exit_code == 2
+    assert "is given twice: a server reads one file" in refused.output
+    assert CliRunner().invoke(command, [server, *one], standalone_mode=False).return_value == 0
 
 
 @pytest.mark.parametrize(
