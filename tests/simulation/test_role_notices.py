@@ -10,6 +10,7 @@ from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
+from rocketpy.store.results import PutMessage
 from rocketpy.testing.sim_loop import LoopClock
 from tests.simulation.group_node import CONTROLLER_HOST, CONTROLLER_PORT, NAME
 from tests.simulation.test_failover_scenes import Scene, play
@@ -62,5 +63,22 @@ def test_hand_over_that_an_operator_asks_the_controller_for_elects_the_designate
         assert "hands over" in (mastership.send_refusal() or "")
         await scene.until(lambda: one.is_master, "the designated replica")
         await scene.healed()
+
+    play(course)
+
+
+def test_hand_over_flushes_the_log_so_that_all_progress_is_copied() -> None:
+    async def course(scene: Scene) -> None:
+        scene.sync = False
+        master, *_ = await scene.begin()
+        assert master.node is not None
+        assert master.node.broker is not None
+        store = master.node.broker.parts.store
+        await scene.acknowledged(master, 0)
+        store.put_message(PutMessage("T", 0, b"delivered"))
+        assert store.flushed_phy_offset < store.max_phy_offset
+        end = store.max_phy_offset
+        assert await master.node.hand_over()
+        assert store.flushed_phy_offset >= end
 
     play(course)

@@ -235,7 +235,7 @@ class ReplicaNode:
                     self.observe(info)
 
     async def hand_over(self) -> bool:
-        """Refuse sends, and wait until the needed replicas have the whole log, for at most 1 s.
+        """Refuse sends, flush the log, and wait at most 1 s until the needed replicas have it.
 
         Returns:
             Whether this replica is the master and refuses sends now.
@@ -248,12 +248,15 @@ class ReplicaNode:
             return False
         for feature in broker.parts.features:
             feature.hand_over()
+        # The progress that the elected replica takes counts what is on disk; the rest is repeated.
+        flush = asyncio.ensure_future(asyncio.to_thread(broker.parts.store.flush_log))
         deadline_ms = self._clock.monotonic_ms() + int(_HAND_OVER_S * 1_000)
         while self._clock.monotonic_ms() < deadline_ms:
             server.membership_changed()
             if server.acknowledgements.confirmed_end >= server.log.end_phy_offset:
                 break
             await asyncio.sleep(_POLL_S)
+        await asyncio.wait({flush}, timeout=_HAND_OVER_S)
         return True
 
     async def hand_over_if_asked(self) -> bool:
