@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from tests.docs.seeds import skipped_tests
-from tests.sampling import alternates, leaves_out, part, thinning
+from tests.sampling import leaves_out, part, thinning
 
 _TESTS = Path(__file__).parent
 _UNIT = _TESTS / "unit"
@@ -34,10 +34,11 @@ def pytest_report_header() -> str:
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Leave out half of the files of these folders in the pure Python pass of `make test`."""
-    if not collection_path.name.startswith("test_") or _TESTS not in collection_path.parents:
+    is_test = collection_path.name.startswith("test_") and _TESTS in collection_path.parents
+    if thinning() <= 1 or not is_test:
         return None
     path = collection_path.relative_to(_TESTS)
-    return True if path.parts[0] in _HALVED and leaves_out(str(path)) else None
+    return True if path.parts[0] in _HALVED and leaves_out(str(path), 2) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -45,15 +46,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Files of unit tests take seconds, so that workers end at the same time.
     """
-    left = [item for item in items if _is_left_to_other_commits(item)]
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        is_alternate = item.get_closest_marker("alternate") is not None
+        is_left = is_alternate and leaves_out(item.nodeid, 2 * thinning())
+        (left if is_left else kept).append(item)
     if left:
         config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if not _is_left_to_other_commits(item)]
+        items[:] = kept
     items.sort(key=lambda item: _UNIT in item.path.parents)
-
-
-def _is_left_to_other_commits(item: pytest.Item) -> bool:
-    return item.get_closest_marker("alternate") is not None and alternates(item.nodeid)
 
 
 @pytest.fixture(autouse=True)

@@ -40,15 +40,9 @@ def part() -> int:
     return int(os.environ["TEST_PART"])
 
 
-def leaves_out(file: str) -> bool:
-    """Return whether a thinned run leaves a file of tests to other commits: one of two."""
-    return thinning() > 1 and zlib.crc32(file.encode()) % 2 == part() % 2
-
-
-def alternates(test: str) -> bool:
-    """Return whether a thinned run leaves a test marked `alternate` to other commits."""
-    one_in = 2 * thinning()
-    return one_in > 0 and zlib.crc32(test.encode()) % one_in != part() % one_in
+def leaves_out(name: str, one_in: int) -> bool:
+    """Return whether a run of one in so many files or tests leaves this one to other commits."""
+    return one_in > 1 and zlib.crc32(name.encode()) % one_in != part() % one_in
 
 
 def sample(values: Iterable[T], one_in: int) -> list[T]:

@@ -445,9 +445,10 @@ class MetadataSync:
 
     async def _follow_new_done(self) -> None:
         """Fetch progress if messages have arrived since: all progress stores messages."""
-        self._take_done()
         if self._mark is not None and self._tables.max_phy_offset() > self._done_end:
             await self._follow_done()
+        else:
+            self._take_done()
 
     def _take_done(self) -> None:
         """Apply the fetched progress, if this log contains the master's log of that time."""
