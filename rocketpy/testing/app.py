@@ -14,6 +14,7 @@ Example:
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from copy import copy
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
@@ -34,6 +35,7 @@ from rocketpy.client.sending.result import SendResult
 from rocketpy.errors import ClientError, RemoteError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.message import MessageExt
+from rocketpy.proto.record.properties import with_dead_letter_cause
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.sql92.condition import compile_condition
 from rocketpy.testing.app_producer import AppProducer, Later, Requests, level_ms
@@ -132,7 +134,7 @@ class _Line:
         if rejection is None:
             self.acked.append(message)
         elif rejection.is_dead_letter or message.retries >= limit:
-            self.dead.append(message)
+            self.dead.append(self._dead_letter(message, rejection))
         else:
             self.retried.append(message)
             again = self.received(message.ext)
@@ -145,6 +147,15 @@ class _Line:
             else:
                 delay_ms = to_ms(rejection.delay_s)
             self._later.add(delay_ms, lambda: self.waiting.append(again))
+
+    def _dead_letter(self, message: ReceivedMessage, rejection: Rejection) -> ReceivedMessage:
+        ext = copy(message.ext)
+        ext.properties = with_dead_letter_cause(
+            ext.properties, rejection.exception, rejection.reason, SystemClock().time_ms(), "test"
+        )
+        letter = self.received(ext)
+        letter.retries = message.retries
+        return letter
 
     # ---- settlement of messages
 
@@ -338,7 +349,7 @@ class TestApp:
         return [each for line in self._of(group) for each in line.answers]
 
     def dead(self, group: str) -> list[ReceivedMessage]:
-        """Return the dead letters of a group."""
+        """Return the dead letters of a group; their properties name the cause, as a broker's do."""
         return [each for line in self._of(group) for each in line.dead]
 
     def _of(self, group: str) -> list[_Line]:

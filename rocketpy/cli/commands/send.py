@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import BinaryIO, Final
 
@@ -290,18 +291,18 @@ class _Lines:
 
 
 def _choose_queue(options: SendOptions, topic: str, text: str) -> None:
-    if not text.isdecimal():
-        options["queue"] = queue_of(topic, text)
-        return
-    number = int(text)
+    number = int(text) if text.isdecimal() else None
+    wanted = queue_of(topic, text) if number is None else None
 
-    def by_number(queues: Sequence[MessageQueue]) -> MessageQueue:
+    def chosen(queues: Sequence[MessageQueue]) -> MessageQueue:
         for each in queues:
-            if each.queue_id == number:
+            if each.queue_id == number or each == wanted:
                 return each
-        raise ClientError(f"topic {topic} has no queue {number}")
+        counts = Counter(each.broker_name for each in queues)
+        existing = ", ".join(f"{name}:0 to {name}:{counts[name] - 1}" for name in sorted(counts))
+        raise ClientError(f"topic {topic} has no queue {text}; its queues are {existing}")
 
-    options["selector"] = by_number
+    options["selector"] = chosen
 
 
 async def _send(

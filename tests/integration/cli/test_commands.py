@@ -70,6 +70,9 @@ def test_send_from_standard_input(cli: Cli, stdin: Callable[[bytes], None]) -> N
     assert len(cli.json("send", "t", "--lines", "--queue", "0")) == 3
     stdin(b"\xff\x00whole")
     cli("send", "t", "-", "--queue", f"{BROKER}:0")
+    for absent in ("7", f"{BROKER}:1", "broker-x:0"):
+        cli("send", "t", "x", "--queue", absent, code=1)
+        assert f"has no queue {absent}; its queues are {BROKER}:0 to {BROKER}:0" in cli.err
     rows = cli.json("topic", "peek", "t")
     assert [row["body"] for row in rows[:3]] == ["one", "two", "three"]
     assert (rows[3]["body"], rows[3]["body_encoding"]) == ("/wB3aG9sZQ==", "base64")

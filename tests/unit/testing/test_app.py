@@ -80,7 +80,9 @@ async def test_failing_handler_retries_and_then_buries_the_message() -> None:
         assert [each.retries for each in test.acked("billing")] == [2]
         assert bodies(test.dead("billing")) == [b'{"id":"bad","amount":-1}', b"[5]"]
         assert [each.retries for each in test.retried("never")] == [0, 1, 2]
-        assert [each.retries for each in test.dead("never")] == [3]
+        [letter] = test.dead("never")
+        assert (letter.retries, letter.properties["DLQ_EXCEPTION"]) == (3, "KeyError")
+        assert (letter.properties["DLQ_REASON"], letter.properties["DLQ_MEMBER"]) == ("1", "test")
 
 
 async def test_sends_fail_on_demand() -> None:
