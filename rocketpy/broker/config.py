@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 from rocketpy.errors import ConfigError
 from rocketpy.runtime.config.config import option
 from rocketpy.runtime.config.operation import OperationConfig
-from rocketpy.runtime.config.setting_checks import quote_fault
+from rocketpy.runtime.config.setting_checks import address_fault, name_fault
 from rocketpy.runtime.config.values import is_wildcard
 
 MASTER_ID: Final = 0
@@ -270,7 +270,7 @@ class BrokerConfig:
             # Other names are refused by the name servers.
             is_name = 0 < len(name) <= _MAX_NAME_CHARS and name.isprintable() and " " not in name
             self._check(is_name, key, "a name of 1 to 300 printable characters without blanks")
-            if fault := quote_fault(name):
+            if fault := name_fault(name):
                 raise ConfigError(f"{name!r} {fault}", key=key)
         for key, host in (("brokerIP1", self.broker_ip1), ("brokerIP2", self.broker_ip2)):
             if is_wildcard(host):
@@ -286,10 +286,8 @@ class BrokerConfig:
             "PULL or POP",
         )
         for address in self.name_server_addresses:
-            host, _, port = address.rpartition(":")
-            is_port = port.isascii() and port.isdecimal() and 0 < int(port[:6]) <= 65_535
-            is_fine = bool(host) and is_port and not set(host) & set(",/ ")
-            self._check(is_fine, "namesrvAddr", f"host:port, several with ; between: {address!r}")
+            if fault := address_fault(address):
+                raise ConfigError(fault, key="namesrvAddr")
         for part in fields(self):
             if part.name.endswith(("_thread_pool_nums", "_capacity")):
                 value = cast("int", getattr(self, part.name))

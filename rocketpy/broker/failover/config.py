@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rocketpy.errors import ConfigError
 from rocketpy.runtime.config.config import option
+from rocketpy.runtime.config.setting_checks import address_fault
 
-_MAX_PORT = 65_535
 _LAST_PRIORITY = (1 << 31) - 1
 
 
@@ -49,10 +49,8 @@ class FailoverConfig:
             reason = "must name the controllers, because enableControllerMode is true"
             raise ConfigError(reason, key="controllerAddr")
         for address in self.controller_addresses:
-            host, _, port = address.rpartition(":")
-            if not (host and port.isascii() and port.isdecimal() and 0 < int(port) <= _MAX_PORT):
-                reason = f"must be host:port with ; between addresses, not {address!r}"
-                raise ConfigError(reason, key="controllerAddr")
+            if fault := address_fault(address):
+                raise ConfigError(fault, key="controllerAddr")
 
     @property
     def controller_addresses(self) -> tuple[str, ...]:

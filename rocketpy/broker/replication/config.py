@@ -15,13 +15,13 @@ from typing import TypeAlias
 from rocketpy.broker.config import MASTER_ID, BrokerConfig
 from rocketpy.errors import ConfigError
 from rocketpy.runtime.config.config import option
+from rocketpy.runtime.config.setting_checks import address_fault
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files.store_files import StoreFiles
 
 Networks: TypeAlias = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
 
 _PEERS = "replicationSecretFile, haTlsEnable or haAllowedPeers"
-_MAX_PORT = 65_535
 LEAST_SECRET_BYTES = 16
 """Shorter secrets can be guessed from one recorded handshake."""
 
@@ -74,11 +74,8 @@ class ReplicationConfig:
             ConfigError: an address is malformed; the key is named.
         """
         _ = self.allowed_networks
-        host, _, port = self.ha_master_address.rpartition(":")
-        is_port = port.isascii() and port.isdecimal() and 0 < int(port) <= _MAX_PORT
-        if self.ha_master_address and not (host and is_port):
-            reason = f"must be host:port of the master's HA port, from 1 to {_MAX_PORT}"
-            raise ConfigError(reason, key="haMasterAddress")
+        if self.ha_master_address and (fault := address_fault(self.ha_master_address)):
+            raise ConfigError(fault, key="haMasterAddress")
         if self.ha_housekeeping_interval < 2 * self.ha_send_heartbeat_interval:
             raise ConfigError(
                 "must be at least twice haSendHeartbeatInterval, or idle connections are closed",

@@ -41,6 +41,8 @@ class ConfigWarning:
 
 
 _QUOTES: Final = frozenset("\"'")
+_MAX_PORT: Final = 65_535
+_NEVER_IN_HOSTS: Final = frozenset(",/ \"'$(){}")
 _COMMENT: Final = re.compile(r"\s#")
 
 
@@ -113,14 +115,29 @@ def of_unknown_key(
     raise ConfigError(reason, source=source, line=line, key=key)
 
 
-def quote_fault(name: str) -> str:
-    """Return why a name with quotes at its ends is wrong; empty for others.
+def name_fault(name: str) -> str:
+    """Return why a name with quotes at its ends or a variable is wrong; empty for others.
 
-    A shell and YAML remove them; a properties file has no quotes.
+    A shell and YAML remove quotes; a properties file has none. A shell and compose files replace
+    `${...}`; here, every broker of a cluster would have the name `${HOSTNAME}`.
     """
     if name[:1] in _QUOTES or name[-1:] in _QUOTES:
         return "has quotes, which would be a part of the name: leave them out"
+    if name.startswith("$") or "${" in name or "$(" in name:
+        return "has a variable, which is not replaced here: write the name itself"
     return ""
+
+
+def address_fault(address: str) -> str:
+    """Return why one address of a list, with `;` between, is not `host:port`; empty if it is."""
+    host, _, port = address.rpartition(":")
+    is_port = port.isascii() and port.isdecimal() and 0 < int(port[:6]) <= _MAX_PORT
+    if host and is_port and not set(host) & _NEVER_IN_HOSTS:
+        return ""
+    fault = name_fault(address)
+    if fault:
+        return f"{address!r} {fault}"
+    return f"must be host:port, several with ; between: {address!r}"
 
 
 def path_fault(text: str) -> str:
@@ -141,7 +158,7 @@ def path_fault(text: str) -> str:
         return f"contains ${{, {whole}"
     if path.startswith("$"):
         return f"begins with $, {whole}"
-    if fault := quote_fault(path):
+    if fault := name_fault(path):
         return fault
     if _COMMENT.search(path):
         return "contains a comment, which would be a part of the name: move it to a separate line"

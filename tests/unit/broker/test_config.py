@@ -1,11 +1,14 @@
 """Settings of a broker: Apache's names and defaults, and refused values."""
 
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.failover.config import FailoverConfig
+from rocketpy.broker.replication.config import ReplicationConfig
 from rocketpy.errors import ConfigError
 from rocketpy.runtime.config.config import Sources, load
 
@@ -152,10 +155,30 @@ def test_config_is_immutable() -> None:
         config.trace_on = False  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("text", ["h", "a:1,b:2", "a:1;b", "a:x", ":1", "a:1;b:"])
-def test_broker_config_name_server_that_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="namesrvAddr: must be host:port, several with ; between"):
-        BrokerConfig(namesrv_addr=text)
+@pytest.mark.parametrize("text", ["h", "a:1,b:2", "a:x", ":1", "a:0", "a:65536", "a b:1"])
+@pytest.mark.parametrize(
+    ("key", "make"),
+    [
+        ("namesrvAddr", lambda text: BrokerConfig(namesrv_addr=f"{text};b:1")),
+        ("controllerAddr", lambda text: FailoverConfig(controller_addr=f"b:1;{text}")),
+        ("haMasterAddress", lambda text: ReplicationConfig(ha_master_address=text)),
+    ],
+)
+def test_config_text_that_is_no_address_is_refused(
+    key: str, make: Callable[[str], object], text: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: must be host:port, .*: '{text}'"):
+        make(text)
+    with pytest.raises(ConfigError, match=f"{key}: .*has a variable, which is not replaced here"):
+        make("${HOST}:9876")
+    make("[::1]:9876")
+
+
+@pytest.mark.parametrize("key", ["brokerName", "brokerClusterName"])
+@pytest.mark.parametrize("name", ["${HOSTNAME}", "$HOSTNAME", "broker-${N}", "b-$(hostname)"])
+def test_config_name_with_a_variable_is_refused(key: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: .*has a variable, which is not replaced here"):
+        loaded(**{key: name})
 
 
 @pytest.mark.parametrize("key", ["brokerIP1", "brokerIP2"])
