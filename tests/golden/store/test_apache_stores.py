@@ -20,9 +20,15 @@ VECTORS = Path(__file__).parents[2] / "vectors"
 NAMES = ("store-small", "store-crashed", "store-torn")
 
 
+def extract(archive_path: Path, target: Path) -> None:
+    with tarfile.open(archive_path) as archive:
+        # Python 3.11 has filters since 3.11.4; Debian 12 has 3.11.2.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(target)
+
+
 def unpack(name: str, target: Path) -> dict[str, Any]:
-    with tarfile.open(VECTORS / name / "store.tar.xz") as archive:
-        archive.extractall(target, filter="data")
+    extract(VECTORS / name / "store.tar.xz", target)
     with lzma.open(VECTORS / name / "manifest.json.xz", "rt") as file:
         return json.load(file)
 

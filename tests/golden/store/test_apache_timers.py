@@ -1,7 +1,6 @@
 """Timer files of Apache 5.4.0: reading, delivery, and equal bytes."""
 
 import struct
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from rocketpy.store.timer.state import TimerState
 from rocketpy.store.timer.wheel import SLOT, TimerWheel
 from rocketpy.testing.sim_clock import SimClock
 from rocketpy.testing.sim_files import SimFiles
-from tests.golden.store.test_apache_stores import VECTORS, open_store, unpack
+from tests.golden.store.test_apache_stores import VECTORS, extract, open_store, unpack
 
 LOG_FILE_BYTES = 102_400
 READ_MS = 1_795_251_481_000
@@ -32,8 +31,7 @@ REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_VecCluster"
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     unpack("store-small", tmp_path)
-    with tarfile.open(VECTORS / "store-small/timer.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    extract(VECTORS / "store-small/timer.tar.xz", tmp_path)
     return tmp_path
 
 
