@@ -6,6 +6,7 @@ the check switch one rule off and expect the failure that docs/replication.md sa
 
 import os
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_check_notices_messages_that_a_killed_acting_slave_repeated() -> None:
     run_seed(9)
 
 
-def first_failure(seeds: range, words: str) -> None:
+def first_failure(seeds: Iterable[int], words: str) -> None:
     """Find a seed that fails with these words."""
     for seed in seeds:
         try:
@@ -63,7 +64,7 @@ def test_check_points_that_the_master_does_not_take_back_are_lost(
 ) -> None:
     monkeypatch.setattr(ReviveSink, "unrevived_ms", (1 << 63) - 1)
     monkeypatch.setattr(TimerService, "take_unrevived", lambda *_: None)
-    first_failure(range(40), "popped")
+    first_failure([75, 79, 88, *range(60)], "popped")
 
 
 @pytest.mark.alternate
