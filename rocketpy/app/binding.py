@@ -18,7 +18,7 @@ With `batch` above 1 the arguments of a message are lists: `list[ReceivedMessage
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -158,6 +158,7 @@ def parameters_of(handler: Handler, *, is_list: bool) -> HandlerParameters:
         if body_name and wanted != body:
             raise TypeError(f"{name}(): parameters {body_name} and {each} want different bodies")
         body, body_name = wanted, each
+    _check_sends(handler, name, parts)
     return HandlerParameters(name, parts, body, body_name)
 
 
@@ -289,6 +290,33 @@ def _hints_of(handler: Handler, name: str) -> dict[str, Any]:
         raise TypeError(
             f"{name}(): {error}; annotations in quotes need classes defined in their module"
         ) from error
+
+
+def _check_sends(handler: Handler, name: str, parts: dict[str, Part]) -> None:
+    """Refuse a handler whose sends nothing would await; raises TypeError."""
+    if "producer" in parts.values() and not _runs_on_loop(handler):
+        raise TypeError(
+            f"{name}(): a plain function runs on a thread and cannot await the sends of a "
+            "Producer, which would be lost; make it `async def`, or return its result to a "
+            "publisher"
+        )
+
+
+def _runs_on_loop(handler: Handler) -> bool:
+    """Return whether a handler awaits what it calls, or returns it to be awaited."""
+    function: Any = handler
+    while True:
+        if is_coroutine_function(function):
+            return True
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif hasattr(function, "__wrapped__"):  # of a decorator that returns the coroutine
+            function = function.__wrapped__
+        else:
+            break
+    kind = _hints_of(handler, "").get("return")
+    owner = get_origin(kind) or kind
+    return isinstance(owner, type) and issubclass(owner, Awaitable)
 
 
 def _part(name: str, wanted: Any) -> Part:  # noqa: ANN401 - an annotation

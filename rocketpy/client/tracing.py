@@ -11,13 +11,13 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.outcomes import Retry, ToDLQ
+from rocketpy.client.messages.outcomes import Retry, ToDLQ, decision_of
 from rocketpy.client.options.durations import to_ms
 from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing, build_outgoing
@@ -61,7 +61,7 @@ from rocketpy.proto.trace import (
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-Invoke = Callable[[list[ReceivedMessage]], Awaitable[Any]]
+Invoke = Callable[[list[ReceivedMessage]], Coroutine[Any, Any, Any]]
 
 MAX_WAITING: Final = 2_048
 BATCH: Final = 10
@@ -167,11 +167,9 @@ class Tracer:
             end = self.begin_consuming(messages)
             try:
                 result = await invoke(messages)
-            except (Retry, ToDLQ):
-                end(CONSUME_FAILED)
-                raise
-            except BaseException:
-                end(CONSUME_RAISED)
+            except BaseException as error:
+                is_order = isinstance(decision_of(error), Retry | ToDLQ)
+                end(CONSUME_FAILED if is_order else CONSUME_RAISED)
                 raise
             end(CONSUMED)
             return result

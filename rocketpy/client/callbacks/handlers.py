@@ -9,10 +9,10 @@ context too, but the handler need not wait for it: such a task may close the con
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextvars import ContextVar
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Collection, Coroutine, Generator, Mapping, Sequence
+from contextvars import ContextVar, copy_context
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, coroutine
+from typing import Any, Final, Protocol, TypeVar
 
 from rocketpy.client.callbacks.failure_log import FailureLog
 from rocketpy.client.callbacks.handler_threads import HandlerThreads
@@ -25,6 +25,7 @@ from rocketpy.client.messages.outcomes import (
     Rejection,
     Retry,
     ToDLQ,
+    decision_of,
     ends_task,
     running_task,
     shown,
@@ -34,8 +35,10 @@ from rocketpy.errors import ClientError, RocketPyError, UnreadableBodyError
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 Handler = Callable[..., Any]
-Invoke = Callable[[list[ReceivedMessage]], Awaitable[Any]]
+Invoke = Callable[[list[ReceivedMessage]], Coroutine[Any, Any, Any]]
 ErrorHandler = Callable[[ReceivedMessage, Exception], Any]
 """Gets a message and its error; returns when the message is handled, or raises as a handler."""
 
@@ -130,12 +133,40 @@ def _awaiting(handler: Handler, watch: HandlerWatch, *, is_list: bool) -> Invoke
     return call
 
 
+@coroutine
+def in_own_context(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Run a coroutine in a copy of the context, within the task that awaits this.
+
+    A worker's task calls the handler with many messages: a variable that is set for one of them,
+    such as the fields of `structlog.contextvars`, must not be seen by the next one.
+    """
+    run = copy_context().run
+    try:
+        awaited = run(work.send, None)
+        while True:
+            try:
+                value = yield awaited
+            except GeneratorExit:
+                run(work.close)
+                raise
+            except BaseException as error:  # noqa: BLE001 - raised where the coroutine waits
+                awaited = run(work.throw, error)
+            else:
+                awaited = run(work.send, value)
+    except StopIteration as returned:
+        result: T = returned.value
+        return result
+
+
 def check_awaited(result: Any) -> Any:  # noqa: ANN401 - what a handler returns
-    """Return the result of a handler, unless it is work that was never run.
+    """Return the result of a handler, unless it is work that was never run, or a decision.
 
     Raises:
         TypeError: a coroutine that was not awaited, or a generator that was not iterated.
+        Retry, ToDLQ: it was returned, as a value or a class: the message is not done.
     """
+    if isinstance(result, Retry | ToDLQ) or result is Retry or result is ToDLQ:
+        raise result
     if isinstance(result, _UNDONE):
         kind = type(result).__name__.replace("_", " ")
         if not isinstance(result, AsyncGeneratorType):
@@ -272,7 +303,7 @@ class _SafeInvoke:
         except BaseException as error:
             if ends_task(error, task):
                 raise
-            failure = error  # raised, or passed to the error handler
+            failure = decision_of(error)  # raised, or passed to the error handler
         await self._settle_unreadable(bad)
         if failure is None or await self._is_answered(messages[0], failure):
             return
@@ -313,27 +344,27 @@ class _SafeInvoke:
             task = running_task()
             try:
                 await self._call_error_handler(message, _as_exception(error))
-            except Retry as order:
-                rejection = Rejection.of(order)
-            except ToDLQ as order:
-                logger.info(
-                    "message sent to the dead letter queue: message=%(message)r reason=%(reason)s",
-                    {"message": message, "reason": order.reason},
-                )
-                rejection = Rejection.of(order)
-            except BaseException as failure:
-                if ends_task(failure, task):
+            except BaseException as raised:
+                if ends_task(raised, task):
                     raise
-                self._failures.note([message], failure)
+                failure = decision_of(raised)
                 rejection = Rejection.of(failure)
+                if isinstance(failure, ToDLQ):
+                    logger.info(
+                        "message sent to the dead letter queue: message=%(message)r "
+                        "reason=%(reason)s",
+                        {"message": message, "reason": failure.reason},
+                    )
+                elif not isinstance(failure, Retry):
+                    self._failures.note([message], failure)
             else:
                 return
         try:
             await message._reject(rejection)  # noqa: SLF001 - the reason is not for users to give
-        except RocketPyError as failure:
+        except RocketPyError as refused:
             logger.warning(
                 "nack failed, message may be delivered again: message=%(message)r error=%(error)r",
-                {"message": message, "error": failure},
+                {"message": message, "error": refused},
             )
 
     async def _call_error_handler(self, message: ReceivedMessage, error: Exception) -> None:

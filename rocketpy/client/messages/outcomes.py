@@ -44,6 +44,18 @@ def ends_task(error: BaseException, task: "asyncio.Task[object] | None") -> bool
     return isinstance(error, ENDS_PROGRAM)
 
 
+def cause_of(error: BaseException) -> tuple[str, str]:
+    """Return the class name and the text of an exception for a reader elsewhere.
+
+    For a group they are those of its exceptions: "unhandled errors in a TaskGroup" says nothing.
+    """
+    leaves = leaves_of(error)
+    if len(leaves) == 1:
+        return type(leaves[0]).__name__, text_of(leaves[0])
+    told = "; ".join(f"{type(each).__name__}: {text_of(each)}" for each in leaves)
+    return type(error).__name__, told
+
+
 def text_of(error: BaseException) -> str:
     """Return the text of an exception; empty when its `__str__` raises, which is the user's."""
     try:
@@ -76,6 +88,23 @@ def retrieve_exit(error: BaseException, task: "asyncio.Task[object] | None") -> 
     """
     if isinstance(error, ENDS_PROGRAM) and task is not None:
         task.add_done_callback(lambda ended: None if ended.cancelled() else ended.exception())
+
+
+def leaves_of(error: BaseException) -> list[BaseException]:
+    """Return the exceptions of a group, of nested ones too; those of any other: itself."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [leaf for each in error.exceptions for leaf in leaves_of(each)]
+
+
+def decision_of(error: BaseException) -> BaseException:
+    """Return the `Retry` or `ToDLQ` of an exception group, the first one; else the exception.
+
+    `asyncio.TaskGroup` raises what its tasks raise in a group: the decision is the handler's.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    return next((each for each in leaves_of(error) if isinstance(each, Retry | ToDLQ)), error)
 
 
 def running_task() -> "asyncio.Task[object] | None":
@@ -129,7 +158,7 @@ class Rejection(NamedTuple):
         elif isinstance(error, ToDLQ):
             level = DEAD_LETTER
             cause = error if error.reason or error.__cause__ is None else error.__cause__
-        kind, reason = type(cause).__name__, text_of(cause)
+        kind, reason = cause_of(cause)
         return cls(level, delay_s, property_line(kind), property_line(reason))
 
     @property

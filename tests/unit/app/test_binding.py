@@ -1,6 +1,7 @@
 """Arguments of handlers follow the annotations of their parameters."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NewType, cast
@@ -30,7 +31,9 @@ def of_bytes(body: bytes) -> None: ...
 def of_anything(order, message, headers): ...
 def of_list(body: dict[str, int]) -> None: ...
 def of_nothing() -> None: ...
-def of_more(order: Order, producer: Producer, headers: Headers, *, limit: int = 5) -> None: ...
+async def of_more(
+    order: Order, producer: Producer, headers: Headers, *, limit: int = 5
+) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -228,3 +231,23 @@ def test_parameters_of_method_without_object_raises() -> None:
     with pytest.raises(TypeError, match=r"handle\(\): a method of a class without its object"):
         parameters_of(Service.handle, is_list=False)
     assert parameters_of(Service().handle, is_list=False).parts == {"message": "message"}
+
+
+def test_plain_function_with_a_producer_is_refused() -> None:
+    def send(order: Order, producer: Producer) -> None:
+        producer.send("bills", order)  # type: ignore[unused-coroutine]
+
+    with pytest.raises(TypeError, match=r"send\(\): a plain function .*make it `async def`"):
+        parameters_of(send, is_list=False)
+
+
+def test_function_that_returns_its_sends_may_have_a_producer() -> None:
+    def send(order: Order, producer: Producer) -> Awaitable[Any]:
+        return producer.send("bills", order)
+
+    @functools.wraps(of_more)
+    def around(*args: Any, **kwargs: Any) -> Any:
+        return of_more(*args, **kwargs)
+
+    for handler in (send, around, functools.partial(of_more, limit=3)):
+        assert "producer" in parameters_of(handler, is_list=False).parts.values()

@@ -12,13 +12,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable,
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rocketpy.client.callbacks.failure_log import FailureLog
-from rocketpy.client.callbacks.handlers import CURRENT_WORKER, Invoke
+from rocketpy.client.callbacks.handlers import CURRENT_WORKER, Invoke, in_own_context
 from rocketpy.client.consumer.consume_stats import ConsumeStats
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import (
     Rejection,
     Retry,
     ToDLQ,
+    decision_of,
     ends_task,
     retrieve_exit,
     shown,
@@ -284,28 +285,24 @@ async def run_handler(
     """
     worker = asyncio.current_task()
     try:
-        await invoke([*messages])
-    except Retry as order:
-        return Rejection.of(order)
-    except ToDLQ as order:
-        logger.info(
-            "message sent to the dead letter queue: messages=%(messages)r reason=%(reason)s",
-            {"messages": messages, "reason": order.reason},
-        )
-        return Rejection.of(order)
-    except asyncio.CancelledError as error:
-        if ends_task(error, worker):
-            raise
-        logger.warning(
-            "handler cancelled, messages redelivered: messages=%(messages)r",
-            {"messages": messages},
-        )
-        return Rejection.of(error)
-    except BaseException as error:
+        await in_own_context(invoke([*messages]))
+    except BaseException as raised:
         # Any failure of a handler is a failed delivery: it must not end the worker.
-        if ends_task(error, worker):
+        if ends_task(raised, worker):
             raise
-        failures.note(messages, error)
+        error = decision_of(raised)
+        if isinstance(error, ToDLQ):
+            logger.info(
+                "message sent to the dead letter queue: messages=%(messages)r reason=%(reason)s",
+                {"messages": messages, "reason": error.reason},
+            )
+        elif isinstance(error, asyncio.CancelledError):
+            logger.warning(
+                "handler cancelled, messages redelivered: messages=%(messages)r",
+                {"messages": messages},
+            )
+        elif not isinstance(error, Retry):
+            failures.note(messages, error)
         return Rejection.of(error)
     return None
 

@@ -106,6 +106,53 @@ def test_error_handler_exception_counts_as_the_handlers(order: Exception) -> Non
     run_sim(main, queues=1)
 
 
+@pytest.mark.parametrize("where", ["handler", "function", "middleware", "on_error"])
+@pytest.mark.parametrize(
+    ("order", "level"), [(Retry(3), "3"), (ToDLQ("why"), "-1"), (Retry, "0"), (ToDLQ, "-1")]
+)
+def test_order_that_is_returned_counts_as_raised(where: str, order: Any, level: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.put("t", b"1")
+
+        async def handle(message: Any) -> Any:
+            if where == "on_error":
+                raise ValueError
+            return order if where == "handler" else None
+
+        async def skip(messages: Any, proceed: Any) -> Any:
+            return order
+
+        more: dict[str, Any] = {}
+        if where == "middleware":
+            more["middlewares"] = [skip]
+        if where == "on_error":
+            more["on_error"] = lambda message, error: order
+        handler = handle if where != "function" else lambda message: order
+        await consume(cluster, "consumer", handler, seconds=1, **more)
+        assert [each["delayLevel"] for each in cluster.sent_back] == [level]
+
+    run_sim(main, queues=1)
+
+
+def test_order_in_an_exception_group_does_not_go_to_the_error_handler() -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.put("t", b"1")
+        told: list[Exception] = []
+
+        async def bury() -> None:
+            raise ToDLQ("never")
+
+        async def handle(message: Any) -> None:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(bury())
+
+        await consume(cluster, "consumer", handle, on_error=lambda _, error: told.append(error))
+        assert told == []
+        assert len(dead(cluster)) == 1
+
+    run_sim(main, queues=1)
+
+
 def test_orders_of_the_handler_do_not_go_to_the_error_handler() -> None:
     async def main(cluster: Cluster) -> None:
         for body in (b"0", b"1"):

@@ -36,6 +36,14 @@ def caused(order: Exception) -> Exception:
         (ValueError("a\x01b\x02\n\ud800c"), 0, None, "ValueError", "a b c"),
         (ValueError("x" * 5_000), 0, None, "ValueError", "x" * 1_000),
         (UnprintableError(), 0, None, "UnprintableError", ""),
+        (ExceptionGroup("in a TaskGroup", [KeyError("sku")]), 0, None, "KeyError", "'sku'"),
+        (
+            ExceptionGroup("g", [ValueError("no"), ExceptionGroup("h", [OSError("disk")])]),
+            0,
+            None,
+            "ExceptionGroup",
+            "ValueError: no; OSError: disk",
+        ),
     ],
     ids=lambda value: repr(value)[:30],
 )

@@ -1,7 +1,7 @@
 """Popped messages on their way to the user: by workers or an iterator, each settled by outcome."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from rocketpy.testing.sim_loop import pass_time
 from tests.unit.client import pop_kit
 from tests.unit.client.pop_kit import ACK, CHANGE, INVISIBLE_MS, run
 
-Invoke = Callable[[list[Any]], Awaitable[None]]
+Invoke = Callable[[list[Any]], Coroutine[Any, Any, None]]
 
 
 class Kit(pop_kit.Kit):

@@ -1,7 +1,7 @@
 """Process queue, and services that deliver its messages."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from rocketpy.client.consumer.consume_stats import ConsumeStats
@@ -15,7 +15,7 @@ from rocketpy.proto.record.message import MessageExt
 from rocketpy.testing.sim_clock import SimClock
 from tests.unit.client.received_cases import received
 
-Handle = Callable[[list[ReceivedMessage]], Awaitable[Any]]
+Handle = Callable[[list[ReceivedMessage]], Coroutine[Any, Any, Any]]
 
 
 async def turns() -> None:

@@ -1,6 +1,8 @@
 """Delivery of messages to handlers, and what follows from their outcome."""
 
 import asyncio
+import contextlib
+from contextvars import ContextVar
 
 import pytest
 
@@ -42,6 +44,9 @@ async def test_handlers_get_batches_in_order_and_finish_their_messages() -> None
         (asyncio.CancelledError(), 0),
         (Stop("no Exception"), 0),
         (GeneratorExit(), 0),
+        (ExceptionGroup("in a TaskGroup", [OSError(), ToDLQ("never")]), -1),
+        (ExceptionGroup("g", [ExceptionGroup("h", [Retry(delay_level=5)])]), 5),
+        (ExceptionGroup("g", [OSError()]), 0),
     ],
     ids=repr,
 )
@@ -62,6 +67,31 @@ async def test_handler_exception_selects_the_delay_level(
     assert kit.given_back == [(0, delay_level)]
     assert handled == [0, 1], "the worker goes on"
     assert list(kit.queue.messages) == [0], "giving back finishes it, nobody else"
+    await service.stop(1)
+
+
+async def test_context_variable_of_a_handler_is_not_seen_by_the_next_message() -> None:
+    kit = Kit()
+    order: ContextVar[int] = ContextVar("order", default=-1)
+    seen: list[tuple[int, int]] = []
+
+    async def handle(messages: list[ReceivedMessage]) -> None:
+        before = order.get()
+        order.set(messages[0].offset)
+        await asyncio.sleep(0)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                await asyncio.Event().wait()
+        seen.append((before, order.get()))
+        if messages[0].offset == 1:
+            raise ValueError
+
+    service = kit.handlers(handle)
+    service.deliver(kit.queue, kit.messages(0, 1, 2))
+    await turns()
+    await turns()
+    assert seen == [(-1, 0), (-1, 1), (-1, 2)]
+    assert kit.given_back == [(1, 0)]
     await service.stop(1)
 
 
