@@ -92,10 +92,6 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         self._has_group = group != default_group
         self._store = BrokerOffsetStore(instance, group)
         self._polled = PolledMessages(instance.clock, group)
-        self._offsets = HandledOffsets(group, self._store, self._polled, self._delivered_messages)
-        self._finder = StartFinder(
-            instance, self._store, config.start, keep=self._offsets.first.note
-        )
         self._hooks = AssignmentHooks(group, config.on_assigned, config.on_revoked)
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._subscribes = False
@@ -118,6 +114,12 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
             reject=self._reject,
             moved=self._restart,
             broken=self._broken,
+        )
+        self._offsets = HandledOffsets(
+            group, self._store, self._polled, self._delivered_messages, self._readers.queues
+        )
+        self._finder = StartFinder(
+            instance, self._store, config.start, keep=self._offsets.first.note
         )
         self._rebalancer = Rebalancer(
             instance,

@@ -8,7 +8,7 @@ Source: DefaultLitePullConsumerImpl.poll (5.4.0).
 """
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Generic, Self
 
 from rocketpy.client.callbacks.loop_watch import IterationWatch
@@ -141,14 +141,17 @@ class PolledMessages:
         for message in reversed(again):
             self._line.add_first(message)
 
-    def offsets(self, delivered: Iterable[ReceivedMessage]) -> dict[MessageQueue, int]:
+    def offsets(
+        self, delivered: Iterable[ReceivedMessage], reached: Mapping[MessageQueue, int]
+    ) -> dict[MessageQueue, int]:
         """Return the offset of each queue before which everything is settled.
 
         Args:
             delivered: messages that callers have not handled yet.
+            reached: by queue, the offset before which everything was delivered, or skipped.
         """
         # A copy: unhandled messages hold back the commit, not the position.
-        found = dict(self.positions)
+        found = dict(reached)
         for messages in (delivered, self._returned):
             for message in messages:
                 queue = queue_of(message)

@@ -99,6 +99,7 @@ class ProcessQueue:
         closing: whether no further handler may begin; the queue is dropped after the running ones.
         paused: whether the user has paused pulling.
         parked: messages of a pull that ended during a pause; delivered when the pause ends.
+        begin_offset: offset of the first pull; -1 before it is known.
         next_pull_offset: offset of the next pull; -1 before it is known.
         pulled_end_offset: offset after the last pulled message; -1 before the first.
         broker_min_offset: first offset of the broker's queue, as of the last pull.
@@ -110,7 +111,7 @@ class ProcessQueue:
 
     __slots__ = (
         "_clock", "_give_back", "_idle_waiter", "_leaving", "_on_ack", "_space_waiter",
-        "_started", "_total", "broker_max_offset", "broker_min_offset", "closing",
+        "_started", "_total", "begin_offset", "broker_max_offset", "broker_min_offset", "closing",
         "consumer_closed", "dropped",
         "last_consume_ms", "last_pull_ms", "limits", "messages", "next_pull_offset", "parked",
         "paused", "pulled_at_ms", "pulled_end_offset", "queue", "size_bytes",
@@ -139,6 +140,7 @@ class ProcessQueue:
         self.closing: bool = False
         self.paused: bool = False
         self.parked: list[ReceivedMessage] = []
+        self.begin_offset: int = -1
         self.next_pull_offset: int = -1
         self.pulled_end_offset: int = -1
         self.broker_min_offset: int = 0
@@ -350,6 +352,13 @@ class ProcessQueue:
         if (first := self.first_offset) is not None:
             return first
         return self.next_pull_offset if self.next_pull_offset >= 0 else None
+
+    @property
+    def skipped_end(self) -> int | None:
+        """End of what was pulled, None while messages of it are here, or nothing was pulled."""
+        if self.messages or self.dropped or self.next_pull_offset <= self.begin_offset:
+            return None
+        return self.next_pull_offset
 
     @property
     def span(self) -> int:

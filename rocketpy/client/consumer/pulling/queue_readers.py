@@ -134,7 +134,7 @@ class QueueReaders:
 
     def _put(self, queue: MessageQueue, offset: int) -> ProcessQueue:
         entry = self._make_queue(queue)
-        entry.next_pull_offset = offset
+        entry.begin_offset = entry.next_pull_offset = offset
         # Until the first pull the rebalance round counts the idle time from here.
         entry.pulled_at_ms = self._instance.clock.monotonic_ms()
         # Before the loop starts, because a restart during a pause must not pull.

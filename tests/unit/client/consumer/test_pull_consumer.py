@@ -102,6 +102,50 @@ def test_auto_commit_stores_what_earlier_polls_handed_out() -> None:
     run_sim(main, queues=1)
 
 
+@pytest.mark.parametrize("is_read", [False, True])
+def test_commit_passes_what_the_filter_skips_behind_the_last_message(*, is_read: bool) -> None:
+    async def main(cluster: Cluster) -> None:
+        for tag in ("other", "wanted", "wanted", "other", "other") if is_read else ("other",) * 5:
+            cluster.put("t", b"1", properties={"TAGS": tag})
+        async with cluster.client() as client:
+            options = {"group": "p", "start": "earliest", "auto_commit": False}
+            async with client.pull_consumer(**options) as consumer:
+                await consumer.subscribe("t", filter="wanted")
+                if is_read:
+                    [first] = await consumer.poll(max_messages=1)
+                    await pass_time(5)
+                    await consumer.commit()
+                    assert committed(cluster) == first.offset + 1, "the second one waits here"
+                    [_] = await consumer.poll(max_messages=1)
+                    assert consumer.position(QUEUE) == 3
+                else:
+                    assert await consumer.poll(timeout=5) == []
+                await consumer.commit()
+                assert committed(cluster) == 5
+
+    run_sim(main, queues=1)
+
+
+def test_exception_after_skipped_messages_commits_none_that_was_polled() -> None:
+    async def main(cluster: Cluster) -> None:
+        for tag in ("wanted", "other"):
+            cluster.put("t", b"1", properties={"TAGS": tag})
+        async with cluster.client() as client:
+
+            async def fail() -> None:
+                async with client.pull_consumer(group="p", start="earliest") as consumer:
+                    await consumer.subscribe("t", filter="wanted")
+                    assert len(await consumer.poll()) == 1
+                    await pass_time(5)
+                    raise ValueError("while it was handled")
+
+            with pytest.raises(ValueError, match="while it was handled"):
+                await fail()
+            assert committed(cluster) == 0
+
+    run_sim(main, queues=1)
+
+
 def test_group_continues_at_its_committed_offset() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 6)
