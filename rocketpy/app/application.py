@@ -29,6 +29,7 @@ import asyncio
 import contextlib
 import logging
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, fields, replace
@@ -45,6 +46,7 @@ from rocketpy.client.callbacks.middleware import HandleMiddleware, SendMiddlewar
 from rocketpy.client.client import Client, connect
 from rocketpy.client.config import ConsumerConfig, ResponderConfig
 from rocketpy.client.consumer.push_consumer import Consumer
+from rocketpy.client.lifecycle import running_loop
 from rocketpy.client.messages.message import Message
 from rocketpy.client.messages.send_options import SendOptions, check_options
 from rocketpy.client.messages.serializers import Serializer, json_or_text
@@ -135,6 +137,7 @@ class App:
         self.hooks: dict[str, list[Hook]] = {"start": [], "stop": []}
         self._consumers: list[Consumer] = []
         self._ended = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._is_running = False
         self._state = ServerState.STARTING
         self._stack = AsyncExitStack()
@@ -233,6 +236,8 @@ class App:
             raise ConfigError("the decorated function is the handler", key="handler")
 
         def note(handler: H, /) -> H:
+            if self._state is ServerState.SERVING:
+                raise ClosedError("the app runs already; add handlers before its start")
             refuse_generators({"handler": handler})
             is_list = config.batch > 1
             parameters = parameters_of(handler, is_list=is_list)
@@ -415,6 +420,7 @@ class App:
         if self._is_running:
             raise ClosedError("the app runs already; make another one to run it twice")
         self._is_running = True
+        self._loop = running_loop()
         self._state = ServerState.STARTING
 
     async def __aexit__(
@@ -424,7 +430,7 @@ class App:
         traceback: TracebackType | None,
     ) -> None:
         """Finish running handlers, call the hooks, close the client."""
-        self.stop()
+        self._stop()
         try:
             await asyncio.gather(*(each.close() for each in self._consumers))
             await self._stack.aclose()
@@ -434,6 +440,7 @@ class App:
     def _end(self) -> None:
         """Reset the state of one run; the next one may be in another event loop."""
         self._is_running = False
+        self._loop = None
         self._producer = None
         self._consumers = []
         self._ended = asyncio.Event()
@@ -499,9 +506,24 @@ class App:
         finally:
             self._producer = None
             self._is_running = False
+            self._loop = None
 
     def stop(self) -> None:
-        """Ask the app to end, for signal handlers; message handlers finish."""
+        """Ask the app to end, also in a signal handler or another thread; handlers finish."""
+        loop, ended = self._loop, self._ended
+        if loop is None or running_loop() is loop:
+            self._stop()
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                # Wakes the loop, also when a signal handler has interrupted its wait.
+                loop.call_soon_threadsafe(self._stop_run, ended)
+
+    def _stop_run(self, ended: asyncio.Event) -> None:
+        """Stop the run that an event belongs to; a later one goes on."""
+        if ended is self._ended:
+            self._stop()
+
+    def _stop(self) -> None:
         self._state = ServerState.STOPPING
         for consumer in self._consumers:
             consumer.stop()
@@ -546,7 +568,7 @@ class App:
             try:
                 await asyncio.wait([ended, *watches], return_when=asyncio.FIRST_COMPLETED)
             finally:
-                self.stop()
+                self._stop()
                 ended.cancel()
                 await asyncio.gather(*watches)
         finally:
@@ -582,13 +604,19 @@ class App:
             health_port: see `serve`.
             health_address: see `serve`.
 
+        On another thread than the main one, signals are left to the program, which calls `stop`.
+
         Raises:
             Exception: the failure of the start or of a consumer.
+            RuntimeError: an event loop runs on this thread: `await app.serve()`.
         """
+        if running_loop() is not None:
+            raise RuntimeError("run() starts an event loop, and one runs here: await app.serve()")
+        takes_signals = threading.current_thread() is threading.main_thread()
 
         async def main() -> None:
             loop = asyncio.get_running_loop()
-            if sys.platform != "win32":  # there, Ctrl-C interrupts
+            if takes_signals and sys.platform != "win32":  # there, Ctrl-C interrupts
                 for number in stop_signals():
                     loop.add_signal_handler(number, self.stop)
             if health_port is None:

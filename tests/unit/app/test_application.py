@@ -3,9 +3,10 @@
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -471,6 +472,50 @@ def test_signal_stops_an_app_that_runs(number: signal.Signals) -> None:
     finally:
         signal.signal(signal.SIGHUP, before)
     assert events == ["stop"]
+
+
+class Started(App):
+    """An app that starts without servers."""
+
+    def __init__(self) -> None:
+        super().__init__(NAMESRV)
+        self.begun = threading.Event()
+
+    async def __aenter__(self) -> Self:
+        self._begin()
+        self.begun.set()
+        return self
+
+
+def test_app_that_runs_on_another_thread_is_stopped_from_the_main_one() -> None:
+    app = Started()
+    running = threading.Thread(target=app.run, daemon=True)
+    running.start()
+    assert app.begun.wait(60)
+    app.stop()
+    running.join(60)
+    assert not running.is_alive()
+
+
+async def test_run_inside_of_an_event_loop_is_refused_with_the_way_to_go() -> None:
+    with pytest.raises(RuntimeError, match=r"await app\.serve"):
+        Started().run()
+
+
+def test_handler_that_comes_after_the_start_is_refused() -> None:
+    async def main(cluster: Cluster) -> None:
+        app = App(cluster.client())
+
+        @app.on_start
+        def add() -> None:
+            app.subscribe("t", group="early")(lambda message: None)
+
+        async with app:
+            with pytest.raises(ClosedError, match="before its start"):
+                app.subscribe("t", group="late")(lambda message: None)
+        app.subscribe("t", group="next")(lambda message: None)
+
+    run_sim(main)
 
 
 @pytest.mark.parametrize("topic", ["a/b", " x", "é", "a" * 128, ["orders", "a.b"]])
