@@ -43,6 +43,7 @@ class PolledMessages:
         self._line: DeliveryLine[ReceivedMessage] = DeliveryLine()
         self._failure: Exception | None = None
         self._returned: set[ReceivedMessage] = set()  # to be delivered again
+        self._is_again = False  # whether the last message taken was one of them
         self._left: LeftMessages[ReceivedMessage] = LeftMessages()
 
     @property
@@ -70,11 +71,18 @@ class PolledMessages:
 
     def take(self) -> ReceivedMessage | None:
         """Return the next message if there is one."""
-        found = self.take_more(1) if self._failure is None else []
+        found = self._take(1) if self._failure is None else []
         return found[0] if found else None
 
     def take_more(self, most: int) -> list[ReceivedMessage]:
-        """Return up to `most` messages of queues that are not paused."""
+        """Return up to `most` messages behind the one of `take`, of queues that are not paused.
+
+        There are none behind one that is delivered again: a list fails as a whole, and alone, only
+        the message that fails again counts as handled.
+        """
+        return [] if self._is_again else self._take(most)
+
+    def _take(self, most: int) -> list[ReceivedMessage]:
         taken: list[ReceivedMessage] = []
         held_back: list[ReceivedMessage] = []
         items, positions = self._line.items, self.positions
@@ -84,7 +92,12 @@ class PolledMessages:
             if queue.paused and not queue.dropped:
                 held_back.append(message)
                 continue
-            if self._returned:
+            is_again = bool(self._returned) and message in self._returned
+            if is_again and taken:
+                items.appendleft(message)
+                break
+            self._is_again = is_again
+            if is_again:
                 self._returned.discard(message)
             # Pulled before a seek or a release: delivering it would change the new position.
             if queue.dropped:

@@ -79,6 +79,31 @@ def test_batch_that_fails_twice_is_redelivered_later(kind: str) -> None:
     run_sim(main, queues=1)
 
 
+def test_message_that_fails_in_lists_of_a_poll_leaves_out_no_other() -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 8)
+        done: list[int] = []
+        async with (
+            cluster.client() as client,
+            client.pull_consumer(group="p", start="earliest") as consumer,
+        ):
+            await consumer.subscribe("t")
+            await pass_time(5)
+
+            async def work() -> None:
+                while messages := await consumer.poll(timeout=2):
+                    for message in messages:
+                        if message.body == b"3":
+                            raise ValueError
+                        done.append(int(message.body))
+
+            for _ in range(3):
+                await asyncio.wait([asyncio.create_task(work())])
+        assert done == [0, 1, 2, 0, 1, 2, 4, 5, 6, 7]
+
+    run_sim(main, queues=1)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_task_that_fails_twice_with_a_message_sends_it_back(kind: str) -> None:
     async def main(cluster: Cluster) -> None:

@@ -108,8 +108,9 @@ def test_commit_passes_what_the_filter_skips_behind_the_last_message(*, is_read:
         for tag in ("other", "wanted", "wanted", "other", "other") if is_read else ("other",) * 5:
             cluster.put("t", b"1", properties={"TAGS": tag})
         async with cluster.client() as client:
-            options = {"group": "p", "start": "earliest", "auto_commit": False}
-            async with client.pull_consumer(**options) as consumer:
+            async with client.pull_consumer(
+                group="p", start="earliest", auto_commit=False
+            ) as consumer:
                 await consumer.subscribe("t", filter="wanted")
                 if is_read:
                     [first] = await consumer.poll(max_messages=1)
