@@ -11,7 +11,7 @@ from typing import Any, TypeVar, Unpack, overload
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.messages.delivery_time import DELAYS
 from rocketpy.client.messages.message import Message, ReceivedMessage
-from rocketpy.client.messages.outcomes import text_of
+from rocketpy.client.messages.outcomes import cause_of
 from rocketpy.client.messages.send_options import SendOptions, check_options
 from rocketpy.client.messages.serializers import PLAIN
 from rocketpy.client.messages.typed_serializer import typed_reader
@@ -484,9 +484,10 @@ class Producer(ProducerBase):
             RocketPyError: as `reply`.
         """
         # No serializer and no middleware: they are made for values, and may have failed.
-        text = text_of(error)[:MOST_REMARK_CHARACTERS] or "no text"
+        kind, text = cause_of(error)
+        text = text[:MOST_REMARK_CHARACTERS] or "no text"
         # An empty property would not be sent, and the answer would not be an error.
-        kind = property_line(type(error).__name__) or "Exception"
+        kind = property_line(kind) or "Exception"
         properties = {PROPERTY_REMOTE_ERROR: kind}
         options: SendOptions = {"serializer": PLAIN, "properties": properties}
         body = text.encode(errors="replace")

@@ -81,6 +81,23 @@ def test_responder_that_leaks_a_cancellation_answers_with_an_error() -> None:
         run_sim(main)
 
 
+def test_responder_with_a_task_group_answers_with_the_error_of_the_task() -> None:
+    async def look_up() -> None:
+        raise KeyError("sku")
+
+    async def price(message: ReceivedMessage) -> bytes:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(look_up())
+        return b""
+
+    async def main(cluster: Cluster) -> None:
+        with pytest.raises(RemoteError) as caught:
+            await ask(cluster, price)
+        assert (caught.value.kind, caught.value.detail) == ("KeyError", "'sku'")
+
+    run_sim(main)
+
+
 def test_middleware_that_raises_answers_with_its_error() -> None:
     async def refuse(messages: Any, handle: Any) -> Any:
         raise PermissionError("not you")
