@@ -29,15 +29,14 @@ import asyncio
 import contextlib
 import logging
 import sys
-import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack
 
-from rocketpy.app import health
-from rocketpy.app.binding import bound, check_result, checked_body, parameters_of, publishing
+from rocketpy.app import binding, health
+from rocketpy.app.binding import Decorator, H, Subscription, bound, check_result, checked_body
 from rocketpy.client.callbacks.handler_signature import check_callback, check_middleware
 from rocketpy.client.callbacks.handler_threads import call_on_thread
 from rocketpy.client.callbacks.handlers import ErrorHandler, Handler, is_coroutine_function
@@ -63,34 +62,10 @@ from rocketpy.runtime.stop_signals import stop_signals
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-H = TypeVar("H", bound=Handler)
 Hook = Callable[[], Awaitable[None] | None]
 K = TypeVar("K", bound=Hook)
 HM = TypeVar("HM", bound=HandleMiddleware)
 SM = TypeVar("SM", bound=SendMiddleware)
-
-
-class Decorator(Protocol):
-    """Decorator that registers a handler and returns it unchanged."""
-
-    def __call__(self, handler: H, /) -> H:
-        """Register `handler`."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """Handler of an app, with the settings of its consumer.
-
-    Attributes:
-        kind: whether its result is an answer.
-        handler: the decorated function.
-        config: settings of its consumer, with the handler in the form that consumers call.
-    """
-
-    kind: Literal["consumer", "responder"]
-    handler: Handler
-    config: ConsumerConfig
 
 
 class App:
@@ -224,7 +199,7 @@ class App:
                 if config.batch > 1:
                     reason = f"{name} takes lists: a publisher sends one result for one message"
                     raise ConfigError(reason, key="batch")
-                used = replace(config, handler=publishing(config.handler, publish))
+                used = replace(config, handler=binding.publishing(config.handler, publish))
                 self.subscriptions[at] = replace(self.subscriptions[at], config=used)
             self._publications.append((handler, topic))
             return handler
@@ -240,7 +215,7 @@ class App:
                 raise ClosedError("the app runs already; add handlers before its start")
             refuse_generators({"handler": handler})
             is_list = config.batch > 1
-            parameters = parameters_of(handler, is_list=is_list)
+            parameters = binding.parameters_of(handler, is_list=is_list)
             call = bound(handler, parameters, lambda: self.producer, is_list=is_list)
             reads = parameters.serializer(config.serializer, self.serializer)
             used = replace(config, handler=call, serializer=reads)
@@ -430,7 +405,7 @@ class App:
         traceback: TracebackType | None,
     ) -> None:
         """Finish running handlers, call the hooks, close the client."""
-        self._stop()
+        self._stop(self._ended)
         try:
             await asyncio.gather(*(each.close() for each in self._consumers))
             await self._stack.aclose()
@@ -512,18 +487,15 @@ class App:
         """Ask the app to end, also in a signal handler or another thread; handlers finish."""
         loop, ended = self._loop, self._ended
         if loop is None or running_loop() is loop:
-            self._stop()
+            self._stop(ended)
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 # Wakes the loop, also when a signal handler has interrupted its wait.
-                loop.call_soon_threadsafe(self._stop_run, ended)
+                loop.call_soon_threadsafe(self._stop, ended)
 
-    def _stop_run(self, ended: asyncio.Event) -> None:
-        """Stop the run that an event belongs to; a later one goes on."""
-        if ended is self._ended:
-            self._stop()
-
-    def _stop(self) -> None:
+    def _stop(self, run: asyncio.Event) -> None:
+        if run is not self._ended:  # a later run goes on
+            return
         self._state = ServerState.STOPPING
         for consumer in self._consumers:
             consumer.stop()
@@ -568,7 +540,7 @@ class App:
             try:
                 await asyncio.wait([ended, *watches], return_when=asyncio.FIRST_COMPLETED)
             finally:
-                self._stop()
+                self._stop(self._ended)
                 ended.cancel()
                 await asyncio.gather(*watches)
         finally:
@@ -612,11 +584,10 @@ class App:
         """
         if running_loop() is not None:
             raise RuntimeError("run() starts an event loop, and one runs here: await app.serve()")
-        takes_signals = threading.current_thread() is threading.main_thread()
 
         async def main() -> None:
             loop = asyncio.get_running_loop()
-            if takes_signals and sys.platform != "win32":  # there, Ctrl-C interrupts
+            if sys.platform != "win32":  # there, Ctrl-C interrupts
                 for number in stop_signals():
                     loop.add_signal_handler(number, self.stop)
             if health_port is None:

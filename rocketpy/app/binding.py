@@ -20,10 +20,22 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from rocketpy.client.callbacks.handler_signature import NOT_BOUND, not_bound
 from rocketpy.client.callbacks.handlers import Handler, is_coroutine_function
+from rocketpy.client.config import ConsumerConfig
 from rocketpy.client.messages.body_types import has_json_form, unreadable_field, unwritable_part
 from rocketpy.client.messages.message import Message, ReceivedMessage
 from rocketpy.client.messages.serializers import (
@@ -37,6 +49,8 @@ from rocketpy.client.messages.serializers import (
 from rocketpy.client.messages.typed_serializer import ConvertingSerializer, TypedSerializer
 from rocketpy.client.producer.producer import Producer
 from rocketpy.errors import IllegalMessageError
+
+H = TypeVar("H", bound=Handler)
 
 Part = Literal["message", "headers", "producer", "body"]
 MakeProducer = Callable[[], Producer]
@@ -114,6 +128,29 @@ class HandlerParameters:
             if used not in _OURS and isinstance(self.body, type):
                 return used  # a class that only the user's serializer knows
             raise TypeError(f"{self.name}(): parameter {self.body_name}: {error}") from error
+
+
+class Decorator(Protocol):
+    """Decorator that registers a handler and returns it unchanged."""
+
+    def __call__(self, handler: H, /) -> H:
+        """Register `handler`."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Subscription:
+    """Handler of an app, with the settings of its consumer.
+
+    Attributes:
+        kind: whether its result is an answer.
+        handler: the decorated function.
+        config: settings of its consumer, with the handler in the form that consumers call.
+    """
+
+    kind: Literal["consumer", "responder"]
+    handler: Handler
+    config: ConsumerConfig
 
 
 def parameters_of(handler: Handler, *, is_list: bool) -> HandlerParameters:

@@ -18,7 +18,8 @@ from copy import copy
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
-from rocketpy.app.application import App, Subscription
+from rocketpy.app.application import App
+from rocketpy.app.binding import Subscription
 from rocketpy.client.callbacks.failure_log import FailureLog
 from rocketpy.client.callbacks.handler_threads import HandlerThreads
 from rocketpy.client.callbacks.handlers import Invoke, make_invoke

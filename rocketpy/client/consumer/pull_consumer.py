@@ -101,8 +101,7 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         self._delivered: BatchIterator[ReceivedMessage[B_co]] | None = None
         self._last_commit_ms = instance.clock.monotonic_ms()
         self._running = False
-        self._stopped = False
-        self._was_closed = False
+        self._stopped = self._was_closed = False
         self._limits = Limits(config.max_cached_messages, config.max_cached_bytes, span=1 << 62)
         self._total = CacheTotal(config.max_cached_messages_all)
         self._readers = QueueReaders(
@@ -118,9 +117,8 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         self._offsets = HandledOffsets(
             group, self._store, self._polled, self._delivered_messages, self._readers.queues
         )
-        self._finder = StartFinder(
-            instance, self._store, config.start, keep=self._offsets.first.note
-        )
+        keep = self._offsets.first.note
+        self._finder = StartFinder(instance, self._store, config.start, keep=keep)
         self._rebalancer = Rebalancer(
             instance,
             group,

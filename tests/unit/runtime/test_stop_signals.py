@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -26,3 +27,8 @@ def test_platform_without_hang_up_has_two_signals(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delattr(signal, "SIGHUP")
     assert stop_signals() == (signal.SIGTERM, signal.SIGINT)
     monkeypatch.undo()
+
+
+def test_stop_signals_of_a_thread_that_takes_no_handlers_are_none() -> None:
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(stop_signals).result() == ()
