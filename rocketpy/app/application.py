@@ -494,7 +494,7 @@ class App:
                 loop.call_soon_threadsafe(self._stop, ended)
 
     def _stop(self, run: asyncio.Event) -> None:
-        if run is not self._ended:  # a later run goes on
+        if run is not self._ended:  # of an earlier run
             return
         self._state = ServerState.STOPPING
         for consumer in self._consumers:
