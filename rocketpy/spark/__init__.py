@@ -45,7 +45,7 @@ def dedup(rows: "DataFrame", *, within: str | None = None) -> "DataFrame":
             rocketpy.spark.dedup(rows).count()
     """
     # Imported here: options and plans work without PySpark.
-    from rocketpy.spark.dedup import without_repeats  # noqa: PLC0415
+    from rocketpy.spark.duplicates import without_repeats  # noqa: PLC0415
 
     return without_repeats(rows, within)
 

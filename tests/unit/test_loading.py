@@ -1,7 +1,12 @@
 """Import of the client: at the first use of a public name."""
 
+import ast
+import importlib
+import pkgutil
 import subprocess
 import sys
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -65,6 +70,26 @@ def test_package_lists_and_imports_each_public_name() -> None:
         assert getattr(rocketpy, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'connct'"):
         rocketpy.connct  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_names_of_packages_are_not_replaced_by_their_modules() -> None:
+    """Importing a submodule sets it as an attribute of its package, over a function so named."""
+    walked = pkgutil.walk_packages(rocketpy.__path__, "rocketpy.")
+    packages = [importlib.import_module(found.name) for found in walked if found.ispkg]
+    replaced = {
+        f"{package.__name__}.{module.name}"
+        for package in (rocketpy, *packages)
+        for module in pkgutil.iter_modules(package.__path__)
+        if module.name in defined_or_exported(package)
+    }
+    assert replaced == {"rocketpy.errors"}  # exported as the module that it is
+
+
+def defined_or_exported(package: ModuleType) -> set[str]:
+    source = ast.parse(Path(package.__file__ or "").read_text(encoding="utf-8"))
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    defined = {node.name for node in source.body if isinstance(node, functions)}
+    return defined | set(getattr(package, "__all__", ()))
 
 
 def test_command_line_does_not_load_the_client() -> None:
