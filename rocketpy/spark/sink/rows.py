@@ -29,6 +29,7 @@ from rocketpy.proto.record.properties import (
     properties_text,
 )
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
+from rocketpy.spark.offsets import check_time
 from rocketpy.spark.sink.columns import Columns, Role
 from rocketpy.spark.sink.options import SinkOptions
 
@@ -222,6 +223,11 @@ def _keys_text(keys: str | bytes | Sequence[str | None]) -> str:
 def _delay(pairs: dict[str, str], level: int | None, deliver_ms: int | None) -> DeliveryTime | None:
     """Add the delay to a message's properties; return its delivery time, if it has one."""
     if not level:
+        if deliver_ms is not None:
+            try:
+                check_time(deliver_ms)
+            except ValueError as error:
+                raise IllegalMessageError(f"deliverTime {error}") from None
         moment = DeliveryTime(deliver_ms=deliver_ms)
         pairs.update(moment.properties)
         return moment

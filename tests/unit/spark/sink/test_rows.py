@@ -157,6 +157,20 @@ def test_read_invalid_row_returns_the_reason(row: dict[str, Any], words: str) ->
     assert properties(good)["_spark_id"] == "q/7/2/1"
 
 
+def test_read_delivery_time_in_seconds_is_invalid() -> None:
+    types = {"deliverTime": pa.int64()}
+    seconds, ms = read(
+        {"topic": "t", "body": b"x", "deliverTime": 1_795_878_327},
+        {"topic": "t", "body": b"x", "deliverTime": 1_795_878_327_000},
+        types=types,
+    )
+
+    assert reason(seconds) == (
+        "deliverTime has 1795878327, which seems to be in seconds: give ms since 1970"
+    )
+    assert properties(ms)["TIMER_DELIVER_MS"] == "1795878327000"
+
+
 def test_read_list_of_keys_with_blanks_is_invalid() -> None:
     kinds = {"keys": pa.list_(pa.string())}
     (bad,) = read({"topic": "a", "body": b"1", "keys": ["a b"]}, types=kinds)
