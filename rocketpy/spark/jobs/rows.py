@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rocketpy.terminal.common import Position, position
+from rocketpy.terminal.render import iso
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +49,8 @@ def range_options(start: Position, end: Position) -> dict[str, str]:
     """
     if start == "latest" or end == "earliest":
         raise click.UsageError("--from latest and --until earliest leave nothing to read")
+    if isinstance(start, datetime) and isinstance(end, datetime) and start > end:
+        raise click.UsageError("--until is before --from")
     options: dict[str, str] = {}
     if isinstance(start, datetime):
         options["startingTimestamp"] = _ms(start)
@@ -90,10 +93,13 @@ def topic_frame(
 
 
 def collected(frame: "DataFrame") -> list[dict[str, object]]:
-    """Return the rows of a small result; times as ISO 8601 in UTC."""
+    """Return the rows of a small result; times as ISO 8601 in UTC.
+
+    Spark returns times without a time zone, in the local one of this process.
+    """
     return [
         {
-            name: value.isoformat() if isinstance(value, datetime) else value
+            name: iso(int(_ms(value))) if isinstance(value, datetime) else value
             for name, value in row.asDict().items()
         }
         for row in frame.collect()
