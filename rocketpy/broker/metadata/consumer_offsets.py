@@ -365,9 +365,10 @@ class ConsumerOffsets:
             return {topic for topic, owner in known if owner == group}
 
     def groups_of_topic(self, topic: str) -> set[str]:
-        """Return the groups that have committed an offset of the topic."""
+        """Return the groups that have a committed or reset offset of the topic."""
         with self._lock:
-            return {group for name, group in self._table.queues if name == topic}
+            known = (*self._table.queues, *self.resets.queues)
+            return {group for name, group in known if name == topic}
 
     def clone(self, source_group: str, target_group: str, topic: str) -> None:
         """Copy the offsets of a topic from one group to another."""

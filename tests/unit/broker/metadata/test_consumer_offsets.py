@@ -90,6 +90,15 @@ def test_consumer_offsets_reset_is_visible_and_taken_once() -> None:
     assert not table.has_reset("g", "T", 0)
 
 
+def test_consumer_offsets_of_a_reset_alone_are_found_by_topic_and_by_group() -> None:
+    table, _ = offsets()
+    table.assign_reset("g", "T", 0, 2)
+    assert table.topics_of_group("g") == {"T"}
+    assert table.groups_of_topic("T") == {"g"}
+    table.remove_topic("T")
+    assert table.groups_of_topic("T") == set()
+
+
 def test_consumer_offsets_removal_and_lookup() -> None:
     table, _ = offsets()
     for group, topic in (("g", "T"), ("g", "U"), ("h", "T")):
