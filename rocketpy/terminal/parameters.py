@@ -2,10 +2,14 @@
 
 import math
 import os
+import re
+from typing import Final
 
 import click
 
 from rocketpy.proto.validators import check_group, check_topic
+
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|file:/")
 
 
 def topic_name(text: str) -> str:
@@ -55,10 +59,16 @@ class FiniteRange(click.FloatRange):
         return number
 
 
+def is_url(text: str) -> bool:
+    """Return whether a text that should be a path is a URL, as Spark and Hadoop take them."""
+    return _URL.match(text) is not None
+
+
 class NonEmptyPath(click.Path):
     """Path of a file or directory; unlike click's, `""` is not the working directory.
 
-    An empty argument comes from a variable that is not set, as in `--data "$DATA"`.
+    An empty argument comes from a variable that is not set, as in `--data "$DATA"`. A URL is not a
+    path: `s3://bucket` would be the directory `s3:` below the working directory.
     """
 
     def convert(
@@ -67,9 +77,14 @@ class NonEmptyPath(click.Path):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> str | bytes | os.PathLike[str]:
-        """Return the path; raises click.BadParameter for an empty one."""
-        if not os.fspath(value):
+        """Return the path; raises click.BadParameter for an empty one, or a URL."""
+        text = os.fsdecode(value)
+        if not text:
             self.fail("the path is empty; for the working directory, give a dot", param, ctx)
+        if is_url(text):
+            self.fail(
+                f"{text!r} is a URL, where the path of a file or directory is expected", param, ctx
+            )
         return super().convert(value, param, ctx)
 
 

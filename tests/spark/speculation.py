@@ -86,8 +86,9 @@ def main(namesrv: str, sunk: str, kept: str, directory: Path) -> None:
     spark = builder.getOrCreate()
     write(spark, namesrv, sunk, directory)
     setattr(archive_source, "ArchiveSource", SlowSource)  # noqa: B010 - the source that the job registers
-    wanted = ArchiveRequest(topics=kept, namesrv=namesrv, root=directory / "archive")
-    with ArchiveLog(wanted.root) as log:
+    root = directory / "archive"
+    wanted = ArchiveRequest(topics=kept, namesrv=namesrv, root=root)
+    with ArchiveLog(root) as log:
         print("archived", archive(spark, wanted, log, print).messages)
     spark.stop()
 

@@ -1,5 +1,6 @@
 """`rocketpy spark archive`: writes topics to Parquet files, each message exactly once."""
 
+import os
 import re
 import signal
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ from rocketpy.spark.jobs.session import need_extra, spark_session
 from rocketpy.spark.jobs.stream_run import exit_code, run_stream
 from rocketpy.terminal.common import CONTEXT, Position, key_values, namesrv_option, output_option
 from rocketpy.terminal.common import position as position_type
-from rocketpy.terminal.parameters import NonEmptyPath
+from rocketpy.terminal.parameters import NonEmptyPath, is_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +49,8 @@ class ArchiveRequest:
     Attributes:
         topics: comma-separated names; empty for a pattern in `options`.
         namesrv: name servers of the cluster.
-        root: directory of the archive; it must have this path on every worker.
+        root: directory of the archive, which must have this path on every worker; for Delta also
+            a URL.
         every_s: seconds between batches; None: archive the current messages, then end.
         batch_rows: most messages of a batch.
         compact_every: small files are merged after this many batches, and at the end; 0: never.
@@ -58,7 +60,7 @@ class ArchiveRequest:
 
     topics: str
     namesrv: str
-    root: Path
+    root: Path | str
     every_s: int | None = None
     batch_rows: int = BATCH_ROWS
     compact_every: int = 20
@@ -194,6 +196,20 @@ def _query_id(frame: "DataFrame") -> str:
     return found
 
 
+class _ArchiveRoot(NonEmptyPath):
+    """Path, or URL of a Delta table, which the command refuses for other formats."""
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        """Return a path, or the text of a URL."""
+        text = os.fsdecode(value)
+        return text.rstrip("/") if is_url(text) else super().convert(value, param, ctx)
+
+
 @click.command(
     "archive",
     context_settings=CONTEXT,
@@ -207,8 +223,9 @@ def _query_id(frame: "DataFrame") -> str:
     "--to",
     "root",
     required=True,
-    type=NonEmptyPath(file_okay=False, path_type=Path),
-    help="Directory of the archive; workers on other machines need it under the same path.",
+    type=_ArchiveRoot(file_okay=False, path_type=Path),
+    help="Directory of the archive; workers on other machines need it under the same path. With "
+    "--format delta also a URL, such as s3a://bucket/orders.",
 )
 @click.option(
     "--from",
@@ -256,7 +273,7 @@ def command(  # noqa: PLR0913 - an option each
     *,
     topics: tuple[str, ...],
     pattern: str,
-    root: Path,
+    root: Path | str,
     start: Position,
     every: int | None,
     batch_rows: int,
@@ -284,8 +301,13 @@ def command(  # noqa: PLR0913 - an option each
     from rocketpy.spark.jobs.parquet_archive.manifest import ArchiveLog  # noqa: PLC0415
 
     progress = progress_for(output)
+    if isinstance(root, str) and (kind != "delta" or only_compact):
+        raise click.UsageError(
+            f"--to: {root!r} is a URL, where the path of a directory is expected; only "
+            f"--format delta writes to object stores"
+        )
     if only_compact:
-        with ArchiveLog(root) as log:
+        with ArchiveLog(Path(root)) as log:
             _compact_only(log, compression, output, progress)
         return 0
     if bool(topics) == bool(pattern):
@@ -298,7 +320,7 @@ def command(  # noqa: PLR0913 - an option each
     wanted = ArchiveRequest(
         topics=",".join(topics),
         namesrv=namesrv,
-        root=root.absolute(),
+        root=root if isinstance(root, str) else root.absolute(),
         every_s=every,
         batch_rows=batch_rows,
         compact_every=compact_every,
@@ -308,7 +330,7 @@ def command(  # noqa: PLR0913 - an option each
     if kind == "delta":
         done = _delta(wanted, master, settings, progress)
     else:
-        with ArchiveLog(wanted.root) as log:
+        with ArchiveLog(Path(wanted.root)) as log:
             spark = spark_session("archive", master=master, conf=settings)
             progress("Spark started")
             done = archive(spark, wanted, log, progress)
@@ -316,7 +338,7 @@ def command(  # noqa: PLR0913 - an option each
     return exit_code(done.stopped_by, every)
 
 
-def _tell(done: Archived, root: Path, output: str, progress: Progress) -> None:
+def _tell(done: Archived, root: Path | str, output: str, progress: Progress) -> None:
     summary(
         {
             "messages": done.messages,

@@ -49,13 +49,15 @@ class BatchGate:
             self.is_busy = False
 
 
-def run_stream(stream: "DataFrame", take: Take, root: Path, every_s: int | None) -> int | None:
+def run_stream(
+    stream: "DataFrame", take: Take, root: Path | str, every_s: int | None
+) -> int | None:
     """Run a query to its end, or until a signal arrives.
 
     Args:
         stream: the input.
         take: processes a batch; its effects are durable when it returns.
-        root: directory of the checkpoint.
+        root: directory of the checkpoint; a URL if Spark alone writes there.
         every_s: seconds between batches; None: process the current messages, then end.
 
     Returns:
@@ -66,7 +68,7 @@ def run_stream(stream: "DataFrame", take: Take, root: Path, every_s: int | None)
     """
     gate = BatchGate(take)
     writer = stream.writeStream.foreachBatch(gate)
-    writer = writer.option("checkpointLocation", str(root / CHECKPOINT))
+    writer = writer.option("checkpointLocation", f"{root}/{CHECKPOINT}")
     if every_s is None:
         writer = writer.trigger(availableNow=True)
     else:

@@ -102,6 +102,27 @@ def test_empty_path_is_wrong_usage(words: str) -> None:
     assert "the path is empty" in result.output
 
 
+@pytest.mark.parametrize("url", ["s3a://bucket/orders", "file:///data/orders", "file:/data"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "standalone --data=",
+        "store backup . ",
+        "spark archive t --to=",
+        "spark archive t --only-compact --format=delta --to=",
+        "spark lag --to=",
+    ],
+)
+def test_url_for_a_path_is_wrong_usage(
+    words: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(command, (words + url).split())
+    assert not list(tmp_path.iterdir())
+    assert result.exit_code == 2, result.output
+    assert f"{url!r} is a URL, where the path of a" in " ".join(result.output.split())
+
+
 @pytest.mark.parametrize("number", ["nan", "inf"])
 @pytest.mark.parametrize("words", ["spark replay t --to u --rate", "spark dlq g --requeue --rate"])
 def test_rate_of_a_job_that_is_no_number_is_wrong_usage(words: str, number: str) -> None:
