@@ -28,6 +28,7 @@ from rocketpy.store.read.message_reader import MessageReader
 from rocketpy.store.recovery.foreign_store import check_kind
 from rocketpy.store.recovery.missing_files import (
     check_log,
+    check_place,
     has_log,
     is_log_blank,
     is_log_lost,
@@ -102,6 +103,8 @@ class MessageStore:
             DiskFullError: no space to recover.
         """
         check_kind(self._root, self._files, has_controller=has_controller)
+        if not (start_empty or has_controller):  # a replica copies its messages
+            check_place(self._root, self._log.directory, self._files)
         self._files.make_directories(self._root)
         # Before anything is read: another process may be writing.
         self._locks.append(self._files.lock(self._root / "lock"))

@@ -6,6 +6,8 @@
   queues, and lower the offsets of groups.
 - Store directory: it must not be empty beside a log with messages in another place: the path may be
   wrong, or its volume not mounted. Groups would lose their offsets, and topics their settings.
+- Place: a store without messages must not begin beside one that has them, in its directory `store`
+  or in the directory above it: `rocketpy standalone` and brokers name different ones of the two.
 - Queues: the sum of their lengths must match the checkpoint (`recovery.recovery`), they must have
   no gap (`consume_queue.queue_files`) and start where the log starts, because retention deletes
   only files without messages in the log.
@@ -16,6 +18,7 @@ Parts that the log still holds are rebuilt from it; otherwise the start fails.
 """
 
 import logging
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -127,6 +130,47 @@ def is_log_lost(
     for path in _log_files(log_directory, files):  # zeros
         files.remove(path)
     return True
+
+
+def check_place(root: Path, log_directory: Path, files: StoreFiles) -> None:
+    """Check that a store without messages is not above or in another store; change nothing.
+
+    Args:
+        root: the store directory; may be missing.
+        log_directory: directory of its log.
+        files: the file system.
+
+    Raises:
+        StoreFormatError: the messages are in a directory next to it, which may be the one meant.
+    """
+    root = Path(os.path.abspath(root))  # noqa: PTH100 - of the text, without the file system
+    below, above = root / "store", root.parent
+    if not (_is_store(below, files) or _is_store(above, files)):
+        return
+    if not is_log_blank(log_directory, files):
+        return
+    if log_directory != below / "commitlog" and _has_messages(below, files):
+        raise StoreFormatError(
+            f"{below} is a store with messages, and {root} would begin as an empty one: the "
+            f"directory of rocketpy standalone --data has its store below it. Use {below} as "
+            "storePathRootDir; to begin an empty store here, start once with --start-empty"
+        )
+    if log_directory != above / "commitlog" and _has_messages(above, files):
+        raise StoreFormatError(
+            f"{above} is a store with messages, and {root}, in it, would begin as an empty one. "
+            f"Use {above} as storePathRootDir, or for rocketpy standalone --data move its files "
+            f"into {above / 'store'}; to begin an empty store here, start once with --start-empty"
+        )
+
+
+def _is_store(directory: Path, files: StoreFiles) -> bool:
+    names = ("lock", "checkpoint", "config")
+    return any(files.exists(directory / name) for name in names)
+
+
+def _has_messages(directory: Path, files: StoreFiles) -> bool:
+    log = directory / "commitlog"
+    return _is_store(directory, files) and has_log(log, files) and not is_log_blank(log, files)
 
 
 def is_log_alone(root: Path, files: StoreFiles) -> bool:

@@ -1,5 +1,6 @@
 """Files removed from a closed store are rebuilt or reported."""
 
+import dataclasses
 import random
 from pathlib import Path
 
@@ -40,6 +41,15 @@ def stored(count: int = 250, **config: object) -> tuple[Kit, list[bytes]]:
 
 def file_of(kit: Kit, directory: Path, number: int) -> Path:
     return directory / kit.files.list_files(directory)[number]
+
+
+def tree(kit: Kit, directory: Path) -> dict[Path, bytes]:
+    """The files below a directory."""
+    names = kit.files.list_files(directory)
+    found = {directory / name: kit.files.read_bytes(directory / name) for name in names}
+    for name in kit.files.list_directories(directory):
+        found |= tree(kit, directory / name)
+    return found
 
 
 def write_empty(kit: Kit, path: Path) -> None:
@@ -413,3 +423,47 @@ def test_replica_s_queue_that_only_waits_has_no_place_that_a_start_would_miss(
     kit.files.power_cut(Worst())
     assert bodies(kit.open()) == []
     assert "missing" not in caplog.text
+
+
+# -- the place of the store ------------------------------------------------------------------
+
+
+def move_store(kit: Kit, to: str) -> None:
+    """Open the next stores of a kit in another directory."""
+    kit.config = dataclasses.replace(kit.config, store_path_root_dir=to)
+
+
+@pytest.mark.parametrize("where", [".", "store/store", "store/commitlog", "store/config"])
+def test_start_empty_beside_a_store_with_messages_refuses(where: str) -> None:
+    kit, _ = stored(3, store_path_root_dir="/data/store")
+    move_store(kit, str(Path("/data") / where))
+    before = tree(kit, Path("/data"))
+    with pytest.raises(StoreFormatError, match=r"data/store is a store with messages.*start-empty"):
+        kit.open()
+    assert tree(kit, Path("/data")) == before
+
+
+def test_start_empty_beside_a_store_with_messages_when_told_opens() -> None:
+    kit, _ = stored(3)
+    move_store(kit, "/store/store")
+    store = MessageStore(kit.config, clock=kit.clock, files=kit.files, new_log_id=lambda: "1" * 32)
+    store.open(start_empty=True)
+    put_many(store, 2)
+    store.close()
+    assert kit.open().max_phy_offset > 0  # with messages of its own it is no mistake
+
+
+def test_start_beside_a_store_without_messages_opens() -> None:
+    kit = Kit()
+    kit.open().close()
+    move_store(kit, "/store/store")
+    kit.open().close()
+
+
+def test_start_empty_beside_the_directory_of_its_own_log_opens() -> None:
+    kit = Kit(store_path_root_dir="/data/store", store_path_commit_log="/data/commitlog")
+    kit.files.make_directories(Path("/data/config"))
+    for _ in range(2):
+        store = kit.open()
+        put_many(store, 2)
+        store.close()
