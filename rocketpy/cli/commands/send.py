@@ -16,6 +16,7 @@ from rocketpy.client.sending.result import SendResult
 from rocketpy.errors import ClientError, IllegalMessageError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.runtime.config.suggestions import hint
+from rocketpy.runtime.stop_signals import stop_signals
 from rocketpy.terminal.common import (
     CONTEXT,
     key_values,
@@ -211,17 +212,21 @@ class _Lines:
         self._sent = self._empty = self._malformed = self._undecoded = 0
         self._failure: BaseException | None = None
         self._input: Lines | None = None
+        self._is_stopped = False
 
     async def send(
         self, namesrv: str, group: str, topic: str, timeout_s: float, output: str
     ) -> int:
-        """Send until the input ends or a send fails; prints counts of sent and skipped lines."""
+        """Send until the input ends, a send fails or a signal; prints counts of lines."""
         new_topic = _NewTopic(namesrv, topic, timeout_s)
         await new_topic.check()
         async with rocketpy.connect(namesrv, group=group) as client:
             producer = client.producer(timeout=timeout_s)
             lines = self._input = Lines(_input(), producer.flush)
+            self._stop_by_signals()
             while line := await lines.next():
+                if self._is_stopped and not line.endswith(b"\n"):
+                    break  # the rest of this line was not read
                 parsed = self._parsed(line.rstrip(b"\r\n"))
                 if parsed is None:
                     continue
@@ -244,7 +249,28 @@ class _Lines:
             new_topic.report()
         if self._failure is not None:
             raise self._failure
+        if self._is_stopped:
+            complain("stopped before the end of the input")
+            return 1
         return 1 if self._malformed or self._undecoded else 0
+
+    def _stop_by_signals(self) -> None:
+        """Let a signal end the input, so that the lines read before are sent and counted."""
+        if sys.stdin.isatty():  # reading a terminal blocks the loop, and its signals with it
+            return
+        loop = asyncio.get_running_loop()
+        signals = stop_signals()
+
+        def stop() -> None:
+            for number in signals:  # the next one ends the process
+                loop.remove_signal_handler(number)
+            self._is_stopped = True
+            if self._input is not None:
+                self._input.end()
+
+        for number in signals:
+            with contextlib.suppress(RuntimeError, ValueError):  # not in the main thread
+                loop.add_signal_handler(number, stop)
 
     def _parsed(self, line: bytes) -> tuple[bytes, SendOptions] | None:
         if not line.strip():
@@ -324,8 +350,16 @@ async def _send(
             await _in_order(futures[-1], options)
             if futures[0].done() and futures[0].exception() is not None:
                 break  # the others would fail for the same reason
-        results = [await future for future in futures]
-    new_topic.report()
+        await asyncio.wait(futures)
+    # Of every future, so that none is reported as never retrieved.
+    failures = [error for each in futures if (error := each.exception()) is not None]
+    results = [each.result() for each in futures if each.exception() is None]
+    if results:
+        new_topic.report()
+    if failures:
+        if results:
+            complain(f"sent {len(results):,} of {len(bodies):,} messages to {topic}")
+        raise failures[0]
     return results
 
 

@@ -57,6 +57,23 @@ def stored(cluster: ClusterThread, count: int) -> bool:
     return cluster.message_count("t") == count
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_lines_stopped_by_a_signal_are_sent_and_counted(
+    cluster: ClusterThread, number: signal.Signals
+) -> None:
+    process = start(cluster, "send", "t", "--lines", **BOTH)
+    assert process.stdin is not None
+    process.stdin.write(b"a\nb\nhalf of a line")
+    process.stdin.flush()
+    assert stored(cluster, 2)
+    process.send_signal(number)
+    assert process.wait(WAIT_S) == 1  # before the input is closed
+    out, err = process.communicate()
+    assert out.count(b"SEND_OK") == 2
+    assert err == b"rocketpy: stopped before the end of the input\n"
+    assert cluster.message_count("t") == 2
+
+
 def test_lines_of_a_pipe_are_sent_as_they_come(cluster: ClusterThread) -> None:
     with start(
         cluster, "send", "t", "--lines", stdin=subprocess.PIPE, stdout=subprocess.PIPE
