@@ -33,6 +33,7 @@ from rocketpy.cli.servers.start_rules import refuse_broken_rules
 from rocketpy.errors import StartError
 from rocketpy.runtime.config.config import ConfigSet, Sources, options_of
 from rocketpy.runtime.config.live_config import LiveConfig, load_with_live_file
+from rocketpy.runtime.config.setting_checks import ConfigWarning
 from rocketpy.runtime.readiness import NotReady
 from rocketpy.terminal.parameters import NonEmptyPath
 
@@ -209,7 +210,7 @@ def command(  # noqa: PLR0913 - one argument an option
     for_namesrv, for_broker = split_overrides(settings)
     loaders = {
         "namesrv": partial(_load_namesrv, data, host, namesrv_port, for_namesrv, accepted),
-        "broker": partial(_load_broker, data, host, port, for_broker, accepted),
+        "broker": partial(_load_broker, data, host, port, namesrv_port, for_broker, accepted),
     }
     if check_config:
         return check_configuration(loaders, strict=strict_config)
@@ -255,8 +256,15 @@ def _load_namesrv(
 
 
 def _load_broker(
-    data: Path, host: str, port: int, overrides: Sequence[str], accepted: Sequence[str]
+    data: Path,
+    host: str,
+    port: int,
+    namesrv_port: int,
+    overrides: Sequence[str],
+    accepted: Sequence[str],
 ) -> ConfigSet:
+    from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415 - keeps --help quick
+
     directory = data.absolute() / "store"
     fixed = [f"storePathRootDir={directory}", f"bindAddress={host}", f"listenPort={port}"]
     if host not in _WILDCARDS:
@@ -265,4 +273,12 @@ def _load_broker(
     environ = {name: text for name, text in os.environ.items() if name != "NAMESRV_ADDR"}
     # A single broker for development: a producer gets a recall handle, and it should work.
     defaults = {"brokerName": "broker-a", "recallMessageEnable": "true"}
-    return load_config(None, [*fixed, *overrides], environ, defaults, accepted)
+    loaded = load_config(None, [*fixed, *overrides], environ, defaults, accepted)
+    others = loaded.get(BrokerConfig).namesrv_addr
+    if others and not any(each.endswith(f":{namesrv_port}") for each in others.split(";")):
+        reason = (
+            f"the broker registers at {others} only: clients of the name server of this process "
+            "do not find it; remove the key, or add that name server"
+        )
+        loaded.warnings = (*loaded.warnings, ConfigWarning("namesrvAddr", reason))
+    return loaded

@@ -55,6 +55,19 @@ def test_another_name_server_of_the_environment_is_not_meant(tmp_path: Path) -> 
     assert "namesrvAddr=\n" in printed("--data", str(tmp_path), env=env)[1]
 
 
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_broker_with_other_name_servers_only_is_a_warning(tmp_path: Path, how: str) -> None:
+    arguments = ["standalone", "--data", str(tmp_path), "--check-config"]
+    option = ["-D", "namesrvAddr=mq1:9876;mq2:9870"] if how == "option" else []
+    env = {"ROCKETPY_NAMESRV_ADDR": "mq1:9870;mq2:9870"} if how == "environment" else {}
+    result = CliRunner().invoke(command, [*arguments, "--namesrv-port", "9875", *option], env=env)
+    assert "0 errors, 1 warnings" in result.output
+    assert "namesrvAddr: the broker registers at mq1:98" in result.output
+    both = ["-D", "namesrvAddr=mq1:9876;127.0.0.1:9875"]
+    result = CliRunner().invoke(command, [*arguments, "--namesrv-port", "9875", *both])
+    assert "0 errors, 0 warnings" in result.output
+
+
 def test_standalone_on_all_interfaces_leaves_the_advertised_address_to_the_broker(
     tmp_path: Path,
 ) -> None:
