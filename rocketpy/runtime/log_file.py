@@ -1,9 +1,11 @@
 """Log file with rotation by size; imported only by a process that writes one."""
 
 import contextlib
+import errno
 import logging
 import os
 import sys
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
@@ -29,6 +31,20 @@ class LogFileHandler(RotatingFileHandler):
         self._failed_count = 0
         self._is_failing = False
         self._remove_surplus()
+
+    def _open(self) -> TextIOWrapper:
+        path = Path(self.baseFilename)
+        if not path.is_fifo():
+            return super()._open()
+        try:
+            # Otherwise a named pipe would be opened only when somebody reads it.
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            raise OSError(error.errno, "a named pipe that nobody reads", str(path)) from error
+        os.set_blocking(descriptor, True)
+        return os.fdopen(descriptor, "w", encoding="utf-8")
 
     def _remove_surplus(self) -> None:
         """Remove old files beyond the number kept: an earlier process may have kept more."""

@@ -2,6 +2,7 @@ import contextlib
 import io
 import json
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,6 +123,25 @@ def test_log_file_with_a_lower_count_removes_surplus_old_files(tmp_path: Path) -
         "s.log.2",
         "s.log.20261127",
     ]
+
+
+def test_log_file_that_is_a_pipe_without_a_reader_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="nobody reads") as refused:
+        LogFileHandler(path, 1 << 20, 2)
+    assert refused.value.filename == str(path)
+
+
+def test_log_file_that_is_a_pipe_with_a_reader_gets_lines(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    handler = LogFileHandler(path, 1 << 20, 2)
+    handler.emit(logging.makeLogRecord({"msg": "a line"}))
+    handler.close()
+    assert os.read(reader, 100) == b"a line\n"
+    os.close(reader)
 
 
 @pytest.mark.parametrize("how", ["removed", "renamed"])
