@@ -38,7 +38,8 @@ class TlsServerConfig:
     Attributes:
         mode: `disabled` refuses TLS, `permissive` takes both, `enforcing` refuses plain text, which
             is all that brokers speak to name servers (`rocketpy standalone` does not start).
-        key_path: PEM file of the private key; TLS is off without it or without the certificate.
+        key_path: PEM file of the private key; TLS is off without key and certificate, and one of
+            them alone is an error. One file may hold both.
         key_password: of the private key, empty for none.
         cert_path: PEM file of the certificate chain; like the other two files it is read again when
             it changes, for new connections.

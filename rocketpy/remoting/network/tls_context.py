@@ -9,6 +9,7 @@ Source: TlsHelper, TlsSystemConfig, FileWatchService (5.4.0).
 
 import logging
 import os
+import re
 import ssl
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -153,11 +154,13 @@ def server_context(config: TlsServerConfig) -> ssl.SSLContext | None:
     """Return the server's context; None when TLS is off or has no certificate.
 
     Raises:
-        ConfigError: a file is missing or no PEM, or `enforcing` has no certificate.
+        ConfigError: a file is missing or no PEM, only one of certificate and key is named, or
+            `enforcing` has none.
     """
     if config.mode is TlsMode.DISABLED:
         return None
-    if not config.key_path or not config.cert_path:
+    _check_pair(config.cert_path, config.key_path, "server")
+    if not config.cert_path:
         # Otherwise the server would silently accept plain text only.
         if config.mode is TlsMode.ENFORCING:
             raise ConfigError(
@@ -186,7 +189,7 @@ def client_context(config: TlsClientConfig) -> ssl.SSLContext | None:
     """Return the client's context; None when TLS is off.
 
     Raises:
-        ConfigError: a file is missing or no PEM.
+        ConfigError: a file is missing or no PEM, or only one of certificate and key is named.
     """
     if not config.enable:
         return None
@@ -197,11 +200,27 @@ def client_context(config: TlsClientConfig) -> ssl.SSLContext | None:
         context.verify_mode = ssl.CERT_NONE
     if config.trust_cert_path:
         _load_trust(context, config.trust_cert_path, "tls.client.trustCertPath")
-    if config.cert_path and config.key_path:
+    _check_pair(config.cert_path, config.key_path, "client")
+    if config.cert_path:
         _load_key(
             context, config.cert_path, config.key_path, config.key_password, "tls.client.keyPath"
         )
     return context
+
+
+def _check_pair(cert_path: str, key_path: str, side: str) -> None:
+    """Check that certificate and key are both named, or neither: one alone would be ignored.
+
+    Raises:
+        ConfigError: one is missing.
+    """
+    if bool(cert_path) == bool(key_path):
+        return
+    missing, given = ("keyPath", "certPath") if cert_path else ("certPath", "keyPath")
+    raise ConfigError(
+        f"is empty, and without it tls.{side}.{given} would have no effect; one file may hold both",
+        key=f"tls.{side}.{missing}",
+    )
 
 
 def _load_key(
@@ -210,7 +229,27 @@ def _load_key(
     try:
         context.load_cert_chain(cert_path, key_path, password or "")
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"cannot load {cert_path} and {key_path}: {error}", key=key) from error
+        reason = _reason(error, cert_path, key_path, password)
+        raise ConfigError(f"cannot load {cert_path} and {key_path}: {reason}", key=key) from error
+
+
+def _reason(error: OSError, cert_path: str, key_path: str, password: str) -> str:
+    """Return why a pair cannot be loaded; OpenSSL says `PEM lib` about most of it."""
+    texts = []
+    for path in (cert_path, key_path):
+        try:
+            texts.append(Path(path).read_text(encoding="ascii", errors="replace"))
+        except OSError as unreadable:
+            return f"{path}: {unreadable.strerror}"
+    if not re.search("-----BEGIN .*CERTIFICATE-----", texts[0]):
+        return f"{cert_path} has no certificate in PEM"
+    if not re.search("-----BEGIN .*PRIVATE KEY-----", texts[1]):
+        return f"{key_path} has no private key in PEM"
+    if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
+        return "the key is not that of the certificate"
+    if "ENCRYPTED" in texts[1]:
+        return "the key is encrypted, and its password is " + ("wrong" if password else "missing")
+    return str(error)
 
 
 def _load_trust(context: ssl.SSLContext, path: str, key: str) -> None:

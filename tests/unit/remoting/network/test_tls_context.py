@@ -40,6 +40,41 @@ def test_tls_error_names_unusable_file(tmp_path: Path) -> None:
         client_context(TlsClientConfig(enable=True, trust_cert_path=str(broken)))
 
 
+@pytest.mark.parametrize(("given", "missing"), [("cert_path", "keyPath"), ("key_path", "certPath")])
+def test_tls_certificate_or_key_alone_is_refused(given: str, missing: str) -> None:
+    with pytest.raises(ConfigError, match=rf"tls\.server\.{missing}"):
+        server_context(TlsServerConfig(**{given: "both.pem"}))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=rf"tls\.client\.{missing}"):
+        client_context(TlsClientConfig(enable=True, **{given: "both.pem"}))  # type: ignore[arg-type]
+    off = TlsServerConfig(mode=TlsMode.DISABLED, **{given: "both.pem"})  # type: ignore[arg-type]
+    assert server_context(off) is None
+
+
+_CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "password", "reason"),
+    [
+        ("", "", "", "tls.crt has no certificate in PEM"),
+        (_CERTIFICATE, "\x30\x82", "", "tls.key has no private key in PEM"),
+        (_CERTIFICATE, "-----BEGIN ENCRYPTED PRIVATE KEY-----", "", "password is missing"),
+        (_CERTIFICATE, "-----BEGIN ENCRYPTED PRIVATE KEY-----", "p", "password is wrong"),
+        (_CERTIFICATE, None, "", "tls.key: No such file"),
+    ],
+)
+def test_tls_error_gives_reason_in_place_of_pem_lib(
+    tmp_path: Path, certificate: str, key: str | None, password: str, reason: str
+) -> None:
+    paths = tmp_path / "tls.crt", tmp_path / "tls.key"
+    paths[0].write_text(certificate)
+    if key is not None:
+        paths[1].write_text(key)
+    config = TlsServerConfig(cert_path=str(paths[0]), key_path=str(paths[1]), key_password=password)
+    with pytest.raises(ConfigError, match=reason):
+        server_context(config)
+
+
 def test_tls_client_accepts_any_certificate_unless_auth_server_is_set() -> None:
     assert client_context(TlsClientConfig()) is None
     trusting = client_context(TlsClientConfig(enable=True))
