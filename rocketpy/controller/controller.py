@@ -94,7 +94,11 @@ class Controller:
         )
         store.add_listener(self._on_events)
         self._remoting = RemotingServer(
-            config.remoting, clock=clock, name="controller", network=network
+            config.remoting,
+            clock=clock,
+            name="controller",
+            network=network,
+            port_key="controllerDLegerPeers or controllerListenPort",
         )
         self._remoting.add_listener(self)
         self._context = self._make_context(store)

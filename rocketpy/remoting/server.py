@@ -41,6 +41,7 @@ class RemotingServer:
         clock: Clock,
         name: str = "server",
         network: Network | None = None,
+        port_key: str = "listenPort",
     ) -> None:
         """Set up a server; `start` opens its port.
 
@@ -49,9 +50,11 @@ class RemotingServer:
             clock: for time-outs.
             name: for logs and thread names.
             network: listens; None uses sockets.
+            port_key: key of the port, for the error about one that is taken.
         """
         self.port: int = 0
         self.name = name
+        self._port_key = port_key
         self._config = config
         self._clock = clock
         self._network: Network = network or SocketNetwork()
@@ -129,6 +132,7 @@ class RemotingServer:
             plain_allowed=config.tls.mode is not TlsMode.ENFORCING,
             proxy_protocol=config.proxy_protocol,
             first_bytes_timeout_ms=config.first_frame_timeout_ms,
+            port_key=self._port_key,
         )
         self._selectors = self._build_selectors()
         self._listening = await self._network.listen(endpoint, self._selectors, self._admission)

@@ -141,7 +141,10 @@ class SimHost:
         """
         port = endpoint.port or next(self._ports)
         if port in self.listening:
-            raise StartError(f"port {port} on {self.name} is taken")
+            raise StartError(
+                f"port {port} on {self.name} is taken: stop the program that listens there "
+                f"or change {endpoint.port_key}"
+            )
         for selector in selectors:
             selector.bind(self.network.loop)
         listening = self.listening[port] = SimListening(self, port, selectors, admission)

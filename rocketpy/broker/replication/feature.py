@@ -291,6 +291,7 @@ class Replication:
             plain_allowed=not config.ha_tls_enable or bool(config.allowed_networks),
             plain_forbidden_by="haTlsEnable is true",
             first_bytes_timeout_ms=5_000,
+            port_key="haListenPort",
         )
 
     def _build_server(self, *, waits: bool) -> HaServer:

@@ -34,6 +34,7 @@ class ListenEndpoint:
         proxy_protocol: whether a PROXY header may come first and name the client.
         first_bytes_timeout_ms: how long a peer may take to say what it speaks, and for the TLS
             handshake, where one of these three is in force; 0 is no limit.
+        port_key: key of the port, for the error about one that is taken.
     """
 
     name: str
@@ -47,6 +48,7 @@ class ListenEndpoint:
     plain_forbidden_by: str = "tls.server.mode is enforcing"
     proxy_protocol: bool = False
     first_bytes_timeout_ms: int = 0
+    port_key: str = "listenPort"
 
 
 class Listening(Protocol):

@@ -280,7 +280,7 @@ def _listening_socket(endpoint: ListenEndpoint) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             why = (
                 f"port {port} on {address} is taken: stop the program that listens there "
-                "or change listenPort"
+                f"or change {endpoint.port_key}"
             )
         else:
             why = f"cannot listen on {address} port {port}: {error.strerror or error}"

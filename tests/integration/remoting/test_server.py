@@ -12,7 +12,10 @@ from rocketpy.proto.wire.command import (
     make_response,
 )
 from rocketpy.remoting.business_pool import BusinessPool
+from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.server import RemotingServer
+from rocketpy.runtime.clock import SystemClock
 from tests.integration.remoting.helpers import (
     BIG,
     ECHO,
@@ -279,6 +282,10 @@ async def test_taken_port_raises_start_error() -> None:
         other = make_server(listen_port=server.port)
         with pytest.raises(StartError, match=f"port {server.port} on 127.0.0.1 is taken"):
             await other.start()
+        config = RemotingServerConfig(bind_address="127.0.0.1", listen_port=server.port)
+        named = RemotingServer(config, clock=SystemClock(), port_key="controllerListenPort")
+        with pytest.raises(StartError, match="or change controllerListenPort"):
+            await named.start()
 
 
 async def test_stop_finishes_requests_in_progress_and_releases_port() -> None:

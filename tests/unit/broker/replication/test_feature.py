@@ -13,7 +13,7 @@ from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.replication.config import ReplicationConfig
 from rocketpy.broker.replication.feature import Replication, ReplicationNeeds
-from rocketpy.errors import ConfigError, ProtocolError
+from rocketpy.errors import ConfigError, ProtocolError, StartError
 from rocketpy.proto.bodies.stats import HAClientInfo, HAConnectionInfo, HARuntimeInfo
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, TlsClientConfig, TlsServerConfig
@@ -153,6 +153,18 @@ def test_ha_port_names_the_setting_that_forbids_plain_text() -> None:
         endpoint = replace(master._endpoint(), plain_allowed=False)
         with pytest.raises(ProtocolError, match="plain text is refused: haTlsEnable is true"):
             _context(endpoint, is_tls=False)
+
+    run(case)
+
+
+def test_ha_port_that_is_taken_names_its_key() -> None:
+    async def case(world: World) -> None:
+        master = build(world, FakeStore(identity="x"), "SYNC_MASTER", host=MASTER, **PAIR)
+        await master.start()
+        other = build(world, FakeStore(identity="y"), "SYNC_MASTER", host=MASTER, **PAIR)
+        with pytest.raises(StartError, match=r"is taken: .* or change haListenPort"):
+            await other.start()
+        await master.stop()
 
     run(case)
 
