@@ -41,6 +41,7 @@ from rocketpy.proto.trace import (
 )
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 from rocketpy.proto.wire.command import make_request
+from rocketpy.runtime.config.suggestions import hint
 
 _LONG_MAX: Final = (1 << 63) - 1
 _SUBSCRIPTION_GIVEN: Final = 4  # PullSysFlag: the request carries its filter
@@ -231,7 +232,8 @@ async def message_at(servers: Servers, queue: MessageQueue, offset: int) -> Mess
     """
     masters = await servers.topic_brokers(queue.topic)
     if queue.broker_name not in masters:
-        raise ClientError(f"broker {queue.broker_name} does not serve topic {queue.topic}")
+        name = queue.broker_name
+        raise ClientError(f"broker {name} does not serve topic {queue.topic}{hint(name, masters)}")
     address = masters[queue.broker_name]
     found, _ = await _read(servers, address, queue, offset, 1)
     if not found or found[0].queue_offset != offset:
@@ -270,7 +272,7 @@ async def peek(
     route = await servers.topic_route(topic)
     masters = await servers.topic_brokers(topic)
     if broker and broker not in masters:
-        raise ClientError(f"broker {broker} does not serve topic {topic}")
+        raise ClientError(f"broker {broker} does not serve topic {topic}{hint(broker, masters)}")
     queues = {
         masters[data.broker_name]: [
             MessageQueue(topic, data.broker_name, number)

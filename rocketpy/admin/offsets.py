@@ -31,6 +31,7 @@ from rocketpy.proto.headers.topic import GetTopicStatsInfoRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import is_retry_topic
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.runtime.config.suggestions import hint
 
 ResetTarget = Literal["earliest", "latest"] | datetime | int
 """Target of a reset: an end of the queues, a time, or an offset of one queue."""
@@ -70,9 +71,10 @@ async def reset_offset(
         raise ClientError("an offset belongs to one queue: name it")
     masters = await servers.topic_masters(topic, queue.broker_name if queue is not None else "")
     if queue is not None:
-        masters = {n: a for n, a in masters.items() if n == queue.broker_name}
-        if not masters:
-            raise ClientError(f"broker {queue.broker_name} does not serve topic {topic}")
+        name = queue.broker_name
+        if name not in masters:
+            raise ClientError(f"broker {name} does not serve topic {topic}{hint(name, masters)}")
+        masters = {name: masters[name]}
     before = {each.queue: each for each in (await group_lag(servers, group, topic)).queues}
     names = {address: name for name, address in masters.items()}
 

@@ -37,6 +37,7 @@ from rocketpy.proto.topic_names import (
     is_system_topic,
 )
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.runtime.config.suggestions import hint
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """Namespace of the name servers with the queues of globally ordered topics."""
@@ -273,11 +274,11 @@ async def update_topic(
         TopicNotExistError: no broker has it.
         ServersFailedError: some brokers failed; the others are changed.
     """
-    masters = await servers.topic_masters(topic, broker)
+    masters = known = await servers.topic_masters(topic, broker)
     if broker:
         masters = {name: address for name, address in masters.items() if name == broker}
     if not masters:
-        raise ClientError(f"broker {broker} does not serve topic {topic}")
+        raise ClientError(f"broker {broker} does not serve topic {topic}{hint(broker, known)}")
 
     async def update(address: str) -> TopicConfig:
         config = await topic_config(servers, address, topic)

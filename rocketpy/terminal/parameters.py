@@ -10,6 +10,7 @@ import click
 from rocketpy.proto.validators import check_group, check_topic
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|file:/")
+_LARGEST_OFFSET: Final = (1 << 63) - 1
 
 
 def topic_name(text: str) -> str:
@@ -39,6 +40,17 @@ def server_address(text: str) -> str:
 def raw_bytes(text: str) -> bytes:
     """Return the bytes that the shell passed as an argument, in any encoding."""
     return os.fsencode(text)
+
+
+def offset_64(
+    context: click.Context,  # noqa: ARG001 - click's signature
+    parameter: click.Parameter,  # noqa: ARG001
+    value: int | None,
+) -> int | None:
+    """Return an offset, as the callback of an option; the protocol has 64 bits for it."""
+    if value is not None and value > _LARGEST_OFFSET:
+        raise click.BadParameter(f"{value} does not fit in 64 bits")
+    return value
 
 
 class FiniteRange(click.FloatRange):

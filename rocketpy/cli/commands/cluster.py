@@ -369,8 +369,10 @@ def replication(
     """
     found = ask(namesrv, lambda admin: admin.replicas(cluster))
     problems = problems_of(found, min_in_sync, max_lag_bytes)
+    if not found:
+        problems.append(_problem_row(cluster, "", "", "no broker is registered"))
     show(problems, output, empty=f"ok: {len(found)} replicas")
-    return 1 if problems or not found else 0
+    return 1 if problems else 0
 
 
 def problems_of(

@@ -31,7 +31,7 @@ from rocketpy.terminal.common import (
     yes_option,
 )
 from rocketpy.terminal.completion import group_names, topic_names
-from rocketpy.terminal.parameters import group_name, topic_name
+from rocketpy.terminal.parameters import group_name, offset_64, topic_name
 from rocketpy.terminal.render import iso, show
 from rocketpy.terminal.suggestions import HintingGroup
 
@@ -304,7 +304,9 @@ def members(*, group: str, producer_of: str | None, namesrv: str, output: str) -
     metavar="earliest|latest|TIME",
     help="earliest, latest, ISO 8601, ms since 1970, or 30m (ago).",
 )
-@click.option("--to-offset", type=click.IntRange(0), help="An offset; needs --queue.")
+@click.option(
+    "--to-offset", type=click.IntRange(0), callback=offset_64, help="An offset; needs --queue."
+)
 @click.option("--queue", metavar="BROKER:N", help="Only this queue.")
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 @yes_option

@@ -26,7 +26,7 @@ from rocketpy.terminal.common import (
 )
 from rocketpy.terminal.completion import topic_names
 from rocketpy.terminal.error_exit import EXIT_FAILURE, complain
-from rocketpy.terminal.parameters import topic_name
+from rocketpy.terminal.parameters import offset_64, topic_name
 from rocketpy.terminal.render import iso, message_row, nothing_found, print_message, show
 from rocketpy.terminal.suggestions import HintingGroup
 
@@ -80,7 +80,9 @@ def get(*, message_id: str, topic: str | None, namesrv: str, output: str) -> int
     except ClientError as error:
         if type(error) is not ClientError:  # such as a broker that does not answer
             raise
-        raise nothing_found(str(error), output) from error  # of a broker of another cluster
+        # Of a broker of another cluster, or the producer's id, which looks alike.
+        reason = f"{error}; a producer's id (msg_id) needs --topic"
+        raise nothing_found(reason, output) from error
     if output == "json":
         show([row], output)
     else:
@@ -93,7 +95,7 @@ def get(*, message_id: str, topic: str | None, namesrv: str, output: str) -> int
 @click.option("--key", help="One of the message's keys.")
 @click.option("--unique", metavar="MSG_ID", help="The producer's id.")
 @click.option("--queue", metavar="BROKER:N", help="Queue of the message; needs --offset.")
-@click.option("--offset", type=click.IntRange(0), help="Offset in --queue.")
+@click.option("--offset", type=click.IntRange(0), callback=offset_64, help="Offset in --queue.")
 @click.option("--from", "begin", type=position, metavar="TIME", help="Earliest store time.")
 @click.option("--until", "end", type=position, metavar="TIME", help="Latest store time.")
 @click.option("--max", "max_count", type=click.IntRange(1), default=64, show_default=True)

@@ -28,7 +28,7 @@ from rocketpy.terminal.common import (
     yes_option,
 )
 from rocketpy.terminal.completion import broker_names, topic_names
-from rocketpy.terminal.parameters import topic_name
+from rocketpy.terminal.parameters import offset_64, topic_name
 from rocketpy.terminal.render import iso, message_row, show
 from rocketpy.terminal.suggestions import HintingGroup
 
@@ -380,7 +380,9 @@ def status(*, topic: str, namesrv: str, output: str) -> int:
 @click.argument("topic", type=topic_name, shell_complete=topic_names)
 @click.option("--max", "max_count", type=click.IntRange(1), default=32, show_default=True)
 @click.option("--queue", metavar="[BROKER:]N", help="Only this queue.")
-@click.option("--offset", type=click.IntRange(0), help="First offset in each queue.")
+@click.option(
+    "--offset", type=click.IntRange(0), callback=offset_64, help="First offset in each queue."
+)
 @click.option("--newest", is_flag=True, help="Show the newest messages instead of the oldest.")
 @click.option("--tag", default="*", show_default=True, help='Only these tags, such as "a || b".')
 @namesrv_option

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from rocketpy.cli.commands import cluster
 from rocketpy.cli.main import command
 from rocketpy.proto.bodies.stats import ConsumeStats, OffsetWrapper
 from rocketpy.proto.bodies.topic import KVTable
@@ -53,7 +54,23 @@ def answering(remoting: FakeRemoting) -> FakeRemoting:
         ("cluster brokers --key putTpss", "unknown key putTpss; did you mean putTps?"),
         ("broker-config get logLevell", "unknown key logLevell; did you mean logLevel?"),
         ("namesrv-config get listenPrt", "unknown key listenPrt; did you mean listenPort?"),
-        ("topic peek t --queue broker-z:0", "broker broker-z does not serve topic t"),
+        (
+            "topic peek t --queue broker-z:0",
+            "broker broker-z does not serve topic t; did you mean broker-b?",
+        ),
+        (
+            "message find t --queue brokr-a:0 --offset 0",
+            "broker brokr-a does not serve topic t; did you mean broker-a?",
+        ),
+        (
+            "group reset g t --queue brokr-a:0 --to-offset 0 -y",
+            "broker brokr-a does not serve topic t; did you mean broker-a?",
+        ),
+        (
+            "topic update t --queues 9 --broker brokr-a",
+            "broker brokr-a does not serve topic t; did you mean broker-a?",
+        ),
+        ("topic peek t --queue other:0", "broker other does not serve topic t"),
         ("topic peek t --queue broker-a:9", "topic t has no readable queue 9 on broker broker-a"),
         ("topic peek t --queue 9", "topic t has no readable queue 9"),
     ],
@@ -80,7 +97,10 @@ def test_key_of_one_broker_only_is_known(
 
 @pytest.mark.parametrize(
     ("message_id", "words"),
-    [(HERE, "can not find message by the offset"), (ELSEWHERE, "not a broker of this cluster")],
+    [
+        (HERE, "can not find message by the offset"),
+        (ELSEWHERE, "not a broker of this cluster; a producer's id (msg_id) needs --topic"),
+    ],
 )
 def test_get_of_absent_message_prints_empty_array_and_fails(
     message_id: str,
@@ -167,3 +187,27 @@ def test_search_of_a_time_span_that_ends_before_it_begins_is_wrong_usage(
         run_command(command, "rocketpy", words.split())
     assert ended.value.code == 2
     assert "--from is later than --until" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", ["topic peek t --offset", "message find t --queue a:0 --offset",
+              "group reset g t --queue a:0 --to-offset"],
+)  # fmt: skip
+def test_offset_beyond_64_bits_is_a_usage_error(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_command(command, "rocketpy", [*words.split(), "9223372036854775808"])
+    assert ended.value.code == 2
+    assert "9223372036854775808 does not fit in 64 bits" in capsys.readouterr().err
+
+
+def test_check_of_replication_without_brokers_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cluster, "ask", lambda *_: [])
+    with pytest.raises(SystemExit) as ended:
+        run_command(command, "rocketpy", ["check", "replication", "-o", "json"])
+    assert ended.value.code == 1
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["problem"] == "no broker is registered"
