@@ -37,12 +37,12 @@ class LogFileHandler(RotatingFileHandler):
         if not path.is_fifo():
             return super()._open()
         try:
-            # Otherwise a named pipe would be opened only when somebody reads it.
+            # Otherwise a named pipe would be opened only when it has a reader.
             descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
-            raise OSError(error.errno, "a named pipe that nobody reads", str(path)) from error
+            raise OSError(error.errno, "a named pipe without a reader", str(path)) from error
         os.set_blocking(descriptor, True)
         return os.fdopen(descriptor, "w", encoding="utf-8")
 

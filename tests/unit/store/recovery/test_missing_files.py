@@ -443,14 +443,14 @@ def test_start_empty_beside_a_store_with_messages_refuses(where: str) -> None:
     assert tree(kit, Path("/data")) == before
 
 
-def test_start_empty_beside_a_store_with_messages_when_told_opens() -> None:
+def test_start_empty_beside_a_store_with_messages_with_start_empty_opens() -> None:
     kit, _ = stored(3)
     move_store(kit, "/store/store")
     store = MessageStore(kit.config, clock=kit.clock, files=kit.files, new_log_id=lambda: "1" * 32)
     store.open(start_empty=True)
     put_many(store, 2)
     store.close()
-    assert kit.open().max_phy_offset > 0  # with messages of its own it is no mistake
+    assert kit.open().max_phy_offset > 0  # with messages in it, it is no mistake
 
 
 def test_start_beside_a_store_without_messages_opens() -> None:
@@ -460,7 +460,7 @@ def test_start_beside_a_store_without_messages_opens() -> None:
     kit.open().close()
 
 
-def test_start_empty_beside_the_directory_of_its_own_log_opens() -> None:
+def test_start_empty_beside_its_separate_log_opens() -> None:
     kit = Kit(store_path_root_dir="/data/store", store_path_commit_log="/data/commitlog")
     kit.files.make_directories(Path("/data/config"))
     for _ in range(2):
