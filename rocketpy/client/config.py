@@ -195,7 +195,9 @@ class ClientConfig(Checked):
         namespace: topics and groups are those of this namespace (`namespace%topic` to brokers);
             names in queues (`MessageQueue`) are the brokers' ones.
         remoting: settings of the connections (TLS, limits); None for the defaults.
-        instance_name: the part of the client id after `ip@`; empty means process id and time.
+        instance_name: the part of the client id after `ip@`; empty means process id and time. Two
+            processes of a machine with the same one are one member of a group to brokers: each
+            reads all queues of that member, so that messages are handled twice.
         client_ip: the part of the client id before `@`; empty means this machine's address.
         unit_name: appended to the client id when not empty.
         credentials: the account of a cluster with access control; None takes that of the

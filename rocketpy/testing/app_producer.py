@@ -26,15 +26,23 @@ from rocketpy.client.sending.outgoing_message import (
     unpacked,
 )
 from rocketpy.client.sending.result import SendResult, SendStats, SendStatus
-from rocketpy.errors import ClientError, IllegalMessageError, RemoteError, RequestTimeoutError
+from rocketpy.errors import (
+    ClientError,
+    IllegalMessageError,
+    MessageIllegalError,
+    RemoteError,
+    RequestTimeoutError,
+)
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.record.message import MessageExt
 from rocketpy.proto.record.properties import PROPERTY_DELAY_TIME_LEVEL, parse_properties
+from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import SystemClock
 
 _CHECK_AFTER_MS: Final = 30_000
 _MAX_CHECKS: Final = 15
+_MOST_DELAY_MS: Final = 259_200_000
 _REPLY_TOPIC: Final = "test_REPLY_TOPIC"
 
 
@@ -177,7 +185,12 @@ class AppProducer(Producer):
             check_options(options)
             self._meet_faults(topic, int(self._time_of(options) * 1000))
         ext, built, queue = self._made(topic, body, options)
-        self._publish(ext, self._delay_ms(built))
+        delay_ms = self._delay_ms(built)
+        if delay_ms > _MOST_DELAY_MS:  # as a broker with the default `timerMaxDelaySec`
+            raise MessageIllegalError(
+                ResponseCode.MESSAGE_ILLEGAL, "the delay must not be longer than 3 days"
+            )
+        self._publish(ext, delay_ms)
         return SendResult(SendStatus.SEND_OK, built.msg_id, "", queue, ext.queue_offset)
 
     def _made(

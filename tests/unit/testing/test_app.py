@@ -457,6 +457,16 @@ async def test_transaction_needs_a_group_and_takes_no_delay() -> None:
             await app.producer.recall("paid", "x")
 
 
+@pytest.mark.parametrize("simulated_time", [False, True])
+async def test_delay_that_no_broker_takes_is_refused(*, simulated_time: bool) -> None:
+    app = paying()
+    async with TestApp(app, simulated_time=simulated_time) as test:
+        await test.publish("reminders", "x", delay=259_200)
+        with pytest.raises(IllegalMessageError, match="3 days"):
+            await app.producer.send("reminders", "x", delay=259_201)
+        assert len(test.sent("reminders")) == 1
+
+
 TEXTS = ["first", '"in quotes"', "5", "null", "{", "ä"]
 
 
