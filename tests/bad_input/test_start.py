@@ -293,7 +293,9 @@ def test_broker_starts_without_reachable_name_server(tmp_path: Path) -> None:
 def test_broken_directory_of_one_server_does_not_touch_another(tmp_path: Path) -> None:
     with running(tmp_path / "data") as world, world.staying_well():
         store = tmp_path / "other"
-        shutil.copytree(tmp_path / "data" / "broker-a", store)
+        # Files that are being replaced disappear while they are copied.
+        temporary = shutil.ignore_patterns("*.tmp")
+        shutil.copytree(tmp_path / "data" / "broker-a", store, ignore=temporary)
         arguments = broker_arguments(store, "mappedFileSizeCommitLog=2097152")
         last_sentence(finished(*arguments), 1)
         shutil.rmtree(store)
