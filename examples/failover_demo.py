@@ -249,6 +249,11 @@ async def run(processes: Processes, seconds: int, picture: Path) -> int:
     return 1 if lost else 0
 
 
+def end(number: int, _frame: object) -> None:
+    """End this program by a signal as Ctrl-C does, so that it stops what it has started."""
+    sys.exit(128 + number)
+
+
 def main() -> int:
     """Run the demo of the command line."""
     parser = argparse.ArgumentParser(
@@ -260,8 +265,9 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rocketpy-failover-") as directory:
         processes = Processes(Path(directory))
-        processes.start()
+        signal.signal(signal.SIGTERM, end)
         try:
+            processes.start()
             return asyncio.run(run(processes, max(8, options.seconds), options.picture))
         finally:
             processes.stop()

@@ -63,6 +63,15 @@ def keep(path: Path, data: bytes) -> None:
     partial.replace(CACHE / path.name)
 
 
+def end_on_sigterm() -> None:
+    """Let SIGTERM end this program as Ctrl-C does, so that it stops what it has started."""
+
+    def on_signal(_number: int, _frame: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, on_signal)
+
+
 class StandaloneBroker:
     """`rocketpy standalone` on free loopback ports."""
 
@@ -74,7 +83,11 @@ class StandaloneBroker:
             command += ["-D", f"{key}={value}"]
         started = time.monotonic()
         self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
-        self.namesrv = self._wait_ready()
+        try:
+            self.namesrv = self._wait_ready()
+        except BaseException:  # SIGTERM and Ctrl-C too
+            self.stop()
+            raise
         self.ready_s = time.monotonic() - started
 
     def _wait_ready(self) -> str:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import flights_features
-from flights import StandaloneBroker, flights_csv
+from flights import StandaloneBroker, end_on_sigterm, flights_csv
 
 import rocketpy
 import rocketpy.admin
@@ -311,6 +311,7 @@ def main() -> int:
     )
     parser.add_argument("--keep", type=Path, help="keep the store in this directory")
     options = parser.parse_args()
+    end_on_sigterm()
     path = flights_csv()
     with tempfile.TemporaryDirectory(prefix="rocketpy-demo-") as scratch:
         data = (options.keep or Path(scratch)) / "data"

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from flights import StandaloneBroker, flights_csv
+from flights import StandaloneBroker, end_on_sigterm, flights_csv
 
 import rocketpy
 import rocketpy.admin
@@ -475,6 +475,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=ROWS, help=f"departures (default: {ROWS})")
     parser.add_argument("--flights", type=Path, help="a flights.csv of your own")
     options = parser.parse_args()
+    end_on_sigterm()
     path = options.flights or flights_csv()
     with tempfile.TemporaryDirectory(prefix="rocketpy-demo-") as scratch:
         broker = StandaloneBroker(Path(scratch) / "data", SETTINGS)

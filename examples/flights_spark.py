@@ -28,7 +28,7 @@ import flights_report
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
-from flights import StandaloneBroker, flights_csv, package_csv
+from flights import StandaloneBroker, end_on_sigterm, flights_csv, package_csv
 from flights_demo import ROWS_TOTAL, departures
 
 import rocketpy
@@ -189,6 +189,7 @@ def run(work: Path, to: Path, flights: Path, tables: Path, rows: int) -> bool:
     """Do all of it; True when each message is in Parquet exactly once."""
     broker = StandaloneBroker(work / "data")
     table, log, batch = work / "flights", work / "spark.log", max(1000, rows // 10)
+    jobs: list[Job] = []
     try:
         asyncio.run(create_topics(broker.namesrv))
         words: list[str | Path] = ["stream", "--namesrv", broker.namesrv, "--to", table]
@@ -196,22 +197,28 @@ def run(work: Path, to: Path, flights: Path, tables: Path, rows: int) -> bool:
         started = time.monotonic()
         print(f"publishing {rows:,} departures while Spark streams them into Parquet ...")
         job = Job("the stream", [*words, "--live"], log)
+        jobs.append(job)
         sending = Thread(target=lambda: asyncio.run(publish(broker.namesrv, flights, rows)))
         sending.start()
         before = until_rows(job, table, rows * 2 // 5)
         job.kill()
         print(f"  killed with SIGKILL after {before:,} rows")
         sending.join()
-        Job("the stream, once more", words, log).wait()
+        jobs.append(Job("the stream, once more", words, log))
+        jobs[-1].wait()
         stream_s = time.monotonic() - started
         counted = count(work / "data" / "store", table)
         print(f"  started again; {counted.in_parquet:,} rows after {stream_s:.0f} s")
         print(f"joining and aggregating by spark-submit on {CLUSTER} ...")
         results = work / "results.json"
         words = ["analyse", "--namesrv", broker.namesrv, "--to", results, "--flights", table]
-        Job("the analysis", [*words, "--tables", tables], log, CLUSTER).wait()
+        jobs.append(Job("the analysis", [*words, "--tables", tables], log, CLUSTER))
+        jobs[-1].wait()
         found = json.loads(results.read_text())
     finally:
+        for each in jobs:
+            if each.is_running:
+                each.kill()
         broker.stop()
     facts = {
         "messages in the store": counted.in_store,
@@ -240,6 +247,7 @@ def main() -> int:
     parser.add_argument("--flights", type=Path, help="instead of the package's")
     parser.add_argument("--tables", type=Path, help="directory, instead of the package's")
     given = parser.parse_args()
+    end_on_sigterm()
     flights = given.flights or flights_csv()
     tables = given.tables or {package_csv(f"{name}.csv").parent for name in TABLES}.pop()
     work = Path(tempfile.mkdtemp(prefix="flights-spark-"))

@@ -1,5 +1,7 @@
 """The demo of fail-over, shorter than as users start it."""
 
+import os
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -23,3 +25,26 @@ def test_demo_loses_nothing_and_draws_the_rate(tmp_path: Path) -> None:
     assert "killed: " in done.stdout
     assert "stopped: " in done.stdout
     assert ET.parse(picture).getroot().tag.endswith("svg")
+
+
+def test_demo_that_is_terminated_stops_its_servers(tmp_path: Path) -> None:
+    demo = subprocess.Popen(
+        [sys.executable, "-u", str(DEMO)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    with demo:
+        assert demo.stdout is not None
+        try:
+            next(line for line in demo.stdout if "acknowledged" in line)
+            servers = Path(f"/proc/{demo.pid}/task/{demo.pid}/children").read_text().split()
+            demo.send_signal(signal.SIGTERM)
+            assert demo.wait(60) == 128 + signal.SIGTERM
+        finally:
+            demo.kill()
+    assert len(servers) == 5
+    assert not [each for each in servers if Path(f"/proc/{each}").exists()]
+    assert not list(tmp_path.iterdir())
