@@ -7,7 +7,14 @@ and need the schemas alone.
 
 from typing import TYPE_CHECKING, Any
 
-from rocketpy.arrow.schema import COLUMNS, INCLUDES, Column, RowSchema, row_schema
+try:
+    from rocketpy.arrow.schema import COLUMNS, INCLUDES, Column, RowSchema, row_schema
+except ModuleNotFoundError as _error:
+    if _error.name not in {"numpy", "pyarrow"}:
+        raise
+    raise ModuleNotFoundError(
+        f"rocketpy.arrow needs {_error.name}: pip install 'rocketpy-mq[spark]'", name=_error.name
+    ) from None
 
 if TYPE_CHECKING:
     from rocketpy.arrow.decoder import RecordDecoder

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,21 @@ def test_package_lists_and_imports_each_public_name() -> None:
         assert getattr(rocketpy, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'connct'"):
         rocketpy.connct  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "statement", ["import rocketpy.arrow", "rocketpy.store.to_arrow('.')", "import rocketpy.otel"]
+)
+def test_missing_extra_is_an_error_with_its_name(statement: str) -> None:
+    """Modules that are None count as missing."""
+    shown = printed_by(
+        "-c",
+        "import sys, rocketpy.store\n"
+        "sys.modules.update(dict.fromkeys(('pyarrow', 'opentelemetry')))\n"
+        f"try:\n    {statement}\n"
+        "except ModuleNotFoundError as error: print(error)",
+    )
+    assert re.fullmatch(r"rocketpy\.\w+ needs \w+: pip install 'rocketpy-mq\[\w+\]'", shown)
 
 
 def test_names_of_packages_are_not_replaced_by_their_modules() -> None:
