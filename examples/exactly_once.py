@@ -18,6 +18,7 @@ import signal
 import sqlite3
 
 import rocketpy
+from rocketpy.errors import RocketPyError
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS done (id TEXT PRIMARY KEY) WITHOUT ROWID;
@@ -89,4 +90,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except RocketPyError as error:  # such as name servers that do not answer
+        raise SystemExit(f"error: {error}") from None

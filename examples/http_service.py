@@ -97,4 +97,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except RocketPyError as error:  # such as name servers that do not answer
+        raise SystemExit(f"error: {error}") from None

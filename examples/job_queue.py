@@ -16,6 +16,7 @@ import signal
 from collections.abc import Awaitable, Callable
 
 import rocketpy
+from rocketpy.errors import RocketPyError
 
 TOPIC, GROUP, RETRIES = "jobs", "workers", 3
 
@@ -121,4 +122,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except RocketPyError as error:  # such as name servers that do not answer
+        raise SystemExit(f"error: {error}") from None

@@ -84,7 +84,10 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
         # `from rocketpy import Flight` hides an AttributeError, so this one is an ImportError.
         if not name.startswith("_") and (found := installation.conflict(name)):
             raise ImportError(found)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        place = ""
+        if name.endswith("Error") and hasattr(import_module(f"{__name__}.errors"), name):
+            place = f"; errors are in {__name__}.errors, this one as {__name__}.errors.{name}"
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{place}")
     value = getattr(import_module(f"{__name__}.{module}"), name)
     globals()[name] = value
     return value

@@ -115,3 +115,10 @@ def test_command_line_does_not_load_the_client() -> None:
     )  # fmt: skip
     assert "rocketpy.cli.main" in done.stderr
     assert "rocketpy.client.client" not in done.stderr
+
+
+def test_error_that_is_looked_up_in_the_package_is_named_with_its_module() -> None:
+    with pytest.raises(AttributeError, match=r"this one as rocketpy\.errors\.BrokerError$"):
+        _ = rocketpy.BrokerError  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"no attribute 'NoSuchError'$"):
+        _ = rocketpy.NoSuchError  # type: ignore[attr-defined]

@@ -14,6 +14,7 @@ from rocketpy.spark.read_options import Bound, ReadOptions
 from rocketpy.spark.source.snapshot import Ends, Snapshot
 
 _EARLIEST_WORD: Final = "earliest"
+_STARTING_TIMES: Final = "startingOffsetsByTimestamp"
 _LATEST_WORD: Final = "latest"
 
 
@@ -35,7 +36,7 @@ async def starting_offsets(
     if options.starting_timestamp is not None:
         times: Mapping[MessageQueue, int] = dict.fromkeys(snapshot.ends, options.starting_timestamp)
     elif options.starting_times is not None:
-        times = _complete(options, snapshot, options.starting_times, "startingOffsetsByTimestamp")
+        times = _complete(options, snapshot, options.starting_times, _STARTING_TIMES)
     else:
         bound = options.starting_offsets or default
         if bound == "group":
@@ -51,7 +52,7 @@ async def starting_offsets(
         raise ConfigError(
             f"no message at or after its time in {_words(late)}; "
             "startingOffsetsByTimestampStrategy=latest begins at the end there",
-            key="startingTimestamp",
+            key="startingTimestamp" if options.starting_times is None else _STARTING_TIMES,
         )
     return found
 
