@@ -61,14 +61,22 @@ def stored(cluster: ClusterThread, count: int) -> bool:
 def test_lines_stopped_by_a_signal_are_sent_and_counted(
     cluster: ClusterThread, number: signal.Signals
 ) -> None:
-    process = start(cluster, "send", "t", "--lines", **BOTH)
-    assert process.stdin is not None
-    process.stdin.write(b"a\nb\nhalf of a line")
-    process.stdin.flush()
-    assert stored(cluster, 2)
-    process.send_signal(number)
-    assert process.wait(WAIT_S) == 1  # before the input is closed
-    out, err = process.communicate()
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
+    try:
+        process = start(cluster, "send", "t", "--lines", **BOTH)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with process:
+        assert process.stdin is not None
+        try:
+            process.stdin.write(b"a\nb\nhalf of a line")
+            process.stdin.flush()
+            assert stored(cluster, 2)
+            process.send_signal(number)
+            assert process.wait(WAIT_S) == 1  # before the input is closed
+        finally:
+            process.kill()
+        out, err = process.communicate()
     assert out.count(b"SEND_OK") == 2
     assert err == b"rocketpy: stopped before the end of the input\n"
     assert cluster.message_count("t") == 2

@@ -19,7 +19,7 @@ _opened: list[IndexService] = []
 
 
 @pytest.fixture(autouse=True)
-def indexes_are_closed() -> Iterator[None]:
+def indexes_are_closed(tmp_path: Path) -> Iterator[None]:
     """Close what a test opened: every index file holds a descriptor."""
     yield
     while _opened:

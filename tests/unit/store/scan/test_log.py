@@ -60,11 +60,11 @@ def test_deleted_file_is_skipped(tmp_path: Path, places: list[int]) -> None:
 
 
 def test_at_most_four_files_are_mapped(tmp_path: Path, places: list[int]) -> None:
-    many = Written(tmp_path / "many")
+    many = Written(tmp_path / "more" / "many")
     for _ in range(250):
         many.put("T", 0, bytes(500))
     many.close()
-    log = opened(tmp_path / "many")
+    log = opened(tmp_path / "more" / "many")
     assert len(log.files) > 6
 
     for number in range(len(log.files)):
