@@ -220,20 +220,22 @@ async def run(processes: Processes, seconds: int, picture: Path) -> int:
         sent = Sent()
         tasks = [asyncio.create_task(sent.send(producer, each)) for each in range(SENDERS)]
         before = 0
-        for second in range(1, seconds + 1):
-            await asyncio.sleep(max(0.0, second - sent.elapsed_s))
-            print(f"{second:3} s  {len(sent.acknowledged) - before:7,} acknowledged")
-            before = len(sent.acknowledged)
-            number = kills.get(second)
-            if number is not None:
-                master = await master_of(admin, processes)
-                what = "killed" if number is signal.SIGKILL else "stopped"
-                print(f"       {master}, the master, is {what}")
-                marks.append((sent.elapsed_s, f"{master} {what}"))
-                processes.send_signal(master, number)
-                restarts.append(asyncio.create_task(restart(processes, master)))
-        for task in tasks:
-            task.cancel()
+        try:
+            for second in range(1, seconds + 1):
+                await asyncio.sleep(max(0.0, second - sent.elapsed_s))
+                print(f"{second:3} s  {len(sent.acknowledged) - before:7,} acknowledged")
+                before = len(sent.acknowledged)
+                number = kills.get(second)
+                if number is not None:
+                    master = await master_of(admin, processes)
+                    what = "killed" if number is signal.SIGKILL else "stopped"
+                    print(f"       {master}, the master, is {what}")
+                    marks.append((sent.elapsed_s, f"{master} {what}"))
+                    processes.send_signal(master, number)
+                    restarts.append(asyncio.create_task(restart(processes, master)))
+        finally:
+            for task in tasks:  # sends of a closed client would fail without a pause
+                task.cancel()
         await asyncio.gather(*tasks, *restarts, return_exceptions=True)
         read = {
             bytes(message.body)
@@ -249,11 +251,6 @@ async def run(processes: Processes, seconds: int, picture: Path) -> int:
     return 1 if lost else 0
 
 
-def end(number: int, _frame: object) -> None:
-    """End this program by a signal as Ctrl-C does, so that it stops what it has started."""
-    sys.exit(128 + number)
-
-
 def main() -> int:
     """Run the demo of the command line."""
     parser = argparse.ArgumentParser(
@@ -265,10 +262,13 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rocketpy-failover-") as directory:
         processes = Processes(Path(directory))
-        signal.signal(signal.SIGTERM, end)
+        # As Ctrl-C, which asyncio.run expects; an exception from here could be lost in a callback.
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
         try:
             processes.start()
             return asyncio.run(run(processes, max(8, options.seconds), options.picture))
+        except KeyboardInterrupt:
+            return 128 + signal.SIGINT
         finally:
             processes.stop()
 

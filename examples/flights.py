@@ -65,11 +65,8 @@ def keep(path: Path, data: bytes) -> None:
 
 def end_on_sigterm() -> None:
     """Let SIGTERM end this program as Ctrl-C does, so that it stops what it has started."""
-
-    def on_signal(_number: int, _frame: object) -> None:
-        raise SystemExit(128 + signal.SIGTERM)
-
-    signal.signal(signal.SIGTERM, on_signal)
+    # `asyncio.run` expects SIGINT; an exception from the handler could be lost in a callback.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
 class StandaloneBroker:
