@@ -251,6 +251,11 @@ async def run(processes: Processes, seconds: int, picture: Path) -> int:
     return 1 if lost else 0
 
 
+def interrupt(_number: int, _frame: object) -> None:
+    """End the demo as Ctrl-C does, which asyncio.run expects; an exception could get lost."""
+    signal.raise_signal(signal.SIGINT)
+
+
 def main() -> int:
     """Run the demo of the command line."""
     parser = argparse.ArgumentParser(
@@ -262,8 +267,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rocketpy-failover-") as directory:
         processes = Processes(Path(directory))
-        # As Ctrl-C, which asyncio.run expects; an exception from here could be lost in a callback.
-        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        signal.signal(signal.SIGTERM, interrupt)
         try:
             processes.start()
             return asyncio.run(run(processes, max(8, options.seconds), options.picture))

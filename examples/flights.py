@@ -65,8 +65,12 @@ def keep(path: Path, data: bytes) -> None:
 
 def end_on_sigterm() -> None:
     """Let SIGTERM end this program as Ctrl-C does, so that it stops what it has started."""
-    # `asyncio.run` expects SIGINT; an exception from the handler could be lost in a callback.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+
+    def interrupt(_number: int, _frame: object) -> None:
+        # `asyncio.run` expects SIGINT; an exception from here could be lost in a callback.
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
 class StandaloneBroker:
