@@ -192,10 +192,10 @@ class Client(AsyncLifecycle):
         if failures:
             raise failures[0]
 
-    def _interrupt(self) -> None:
-        super()._interrupt()
+    def _interrupt(self, error: BaseException, /) -> None:
+        super()._interrupt(error)
         for part in self._parts:
-            part._interrupt()  # noqa: SLF001 - parts share a base class
+            part._interrupt(error)  # noqa: SLF001 - parts share a base class
 
     def _keep(self, part: P) -> P:
         """Close a part with the client, unless it is closed before, and forgotten then."""

@@ -69,11 +69,11 @@ class AsyncClosable(ProcessBound, ABC):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if exc_type is not None:
-            self._interrupt()
+        if exc is not None:
+            self._interrupt(exc)
         await self.close()
 
-    def _interrupt(self) -> None:
+    def _interrupt(self, _error: BaseException, /) -> None:
         """Note that an exception came in between: what was handed out last is not done."""
         self._is_interrupted = True
 

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable
 
 from rocketpy.client.cluster.broker_api import BrokerApi
@@ -37,6 +37,7 @@ from rocketpy.proto.bodies.heartbeat import (
 )
 from rocketpy.proto.bodies.route import ClusterInfo
 from rocketpy.proto.bodies.topic import TopicList
+from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import SubscriptionData, is_tag_type
 from rocketpy.proto.topic_names import is_dlq_topic, is_retry_topic, is_system_topic, reply_topic
 from rocketpy.proto.wire.codes import RequestCode
@@ -103,6 +104,10 @@ class Instance:
         self.api: BrokerApi = BrokerApi(remoting, to_ms(config.api_timeout))
         self.is_running: bool = False
         self.consumers: dict[str, GroupMember] = {}
+        # By group, messages that loops of its consumers were left with by an exception.
+        self.left_positions: defaultdict[str, dict[tuple[MessageQueue, int], None]] = defaultdict(
+            dict
+        )
         self._producer_groups: dict[str, OrderedSet[ProducerMember]] = {}
         self.requests: PendingRequests = PendingRequests(self.client_id)
         self._introduced: set[str] = set()  # brokers that pass answers on to this client

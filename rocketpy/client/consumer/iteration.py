@@ -18,7 +18,9 @@ in this sense: it is settled by `ack` and `nack` alone.
 
 A message is redelivered at once, because `break` leaves a loop, too. One that is to be redelivered
 a second time (`LeftMessages`) has failed: otherwise a loop that is begun again after each exception
-would receive nothing but this message. What a failure means depends on the kind of consumer.
+would receive nothing but this message. What a failure means depends on the kind of consumer. So
+does a message with which the block of a consumer ended by an exception, when the next consumer of
+the group, made by the same client, is left with it: a worker may begin again with a new consumer.
 """
 
 import asyncio
@@ -35,10 +37,15 @@ from rocketpy.client.callbacks.loop_watch import IterationWatch
 from rocketpy.client.lifecycle import ProcessBound, running_loop
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.errors import ClientError
+from rocketpy.proto.message_queue import MessageQueue
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=ReceivedMessage)
+LeftPositions = dict[tuple[MessageQueue, int], None]
+"""Queues and offsets of messages, in the order in which they were left."""
+MOST_POSITIONS: Final = 1000
+"""Bound of `LeftPositions`: handled messages whose consumer did not learn of it stay in it."""
 Caller = asyncio.Task[Any] | threading.Thread
 """Owner of the messages that a call returns."""
 
@@ -104,17 +111,25 @@ class Source(Protocol[M]):
 
 
 class LeftMessages(Generic[M]):
-    """Messages that were redelivered once, and are not settled since."""
+    """Messages that were redelivered once, and are not settled since.
 
-    __slots__ = ("_once",)
+    Args:
+        earlier: positions of messages that an earlier consumer of the group was left with, the
+            oldest first; shared with the consumers that follow.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_earlier", "_once")
+
+    def __init__(self, earlier: LeftPositions | None = None) -> None:
         self._once: set[M] = set()
+        self._earlier: LeftPositions = {} if earlier is None else earlier
 
     def leave(self, message: M) -> bool:
         """Note that a message was not handled; return whether it has failed by that."""
-        if message in self._once:
-            self._once.remove(message)
+        position = (message.queue, message.offset)
+        if message in self._once or position in self._earlier:
+            self._once.discard(message)
+            self._earlier.pop(position, None)
             return True
         self._once.add(message)
         return False
@@ -123,6 +138,17 @@ class LeftMessages(Generic[M]):
         """Forget messages that were handled, or whose outcome does not count any more."""
         if self._once:
             self._once.difference_update(messages)
+        if self._earlier:
+            for message in messages:
+                self._earlier.pop((message.queue, message.offset), None)
+
+    def hand_down(self) -> None:
+        """Keep the positions of the messages for the next consumer of the group."""
+        for message in self._once:
+            self._earlier[message.queue, message.offset] = None
+        for oldest in list(self._earlier)[:-MOST_POSITIONS]:
+            del self._earlier[oldest]
+        self._once.clear()
 
 
 class CallerMessages(ProcessBound, Generic[M]):

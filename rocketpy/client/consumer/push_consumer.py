@@ -178,6 +178,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
                 group=self.group,
                 trace=trace,
                 auto_ack=config.auto_ack,
+                earlier=self._instance.left_positions[self.group],
             )
             self._service = service
             self._give_back = self._make_rejection(service)
@@ -221,6 +222,16 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         )
         self._give_back = service.give_back
         return service
+
+    def _interrupt(self, error: BaseException, /) -> None:
+        super()._interrupt(error)
+        service = self._service
+        # A cancelled worker is stopped on purpose, and its messages did not fail.
+        if self._running and isinstance(service, PulledIterator) and isinstance(error, Exception):
+            self._halt()  # the messages go to the next consumer, not to another task of this one
+            service.leave_by_exception(
+                [message for each in list(self._iterators) for message in each.clear()]
+            )
 
     async def _finish(self) -> Coroutine[Any, Any, None]:
         # First the pulls, whose messages no handler would get. Outcomes still count.

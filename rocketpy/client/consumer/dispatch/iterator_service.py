@@ -22,7 +22,7 @@ from rocketpy.client.consumer.dispatch.concurrent_service import (
     M,
     Settlement,
 )
-from rocketpy.client.consumer.iteration import LeftMessages
+from rocketpy.client.consumer.iteration import LeftMessages, LeftPositions
 from rocketpy.client.consumer.pulling.process_queue import queue_of
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import Rejection
@@ -46,13 +46,21 @@ class IteratorService(ABC, Generic[M]):
         clock: for the time between two messages.
         group: of the consumer.
         auto_ack: whether the next request of a caller settles its messages.
+        earlier: messages that an earlier consumer of the group was left with.
     """
 
-    def __init__(self, clock: Clock, *, group: str, auto_ack: bool = True) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        group: str,
+        auto_ack: bool = True,
+        earlier: LeftPositions | None = None,
+    ) -> None:
         self.auto_ack: bool = auto_ack
         self.watch: IterationWatch = IterationWatch(clock, group)
         self._clock = clock
-        self._left: LeftMessages[M] = LeftMessages()
+        self._left: LeftMessages[M] = LeftMessages(earlier)
         self._background: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._line: DeliveryLine[M] = DeliveryLine()
         self._failure: BaseException | None = None
@@ -165,8 +173,22 @@ class IteratorService(ABC, Generic[M]):
                 failed.append(message)
             else:
                 self._line.add_first(message)
+        failed.reverse()
+        self._start_failing(failed)
+
+    def leave_by_exception(self, messages: list[M]) -> None:
+        """Redeliver those that have failed, before the close; keep the positions of the others.
+
+        Args:
+            messages: handed out, in the moment when the consumer's block ends by an exception.
+        """
+        # Settled ones, and those on their way back, are left out.
+        left = [each for each in messages if self._end(each)]
+        self._start_failing([each for each in left if self._left.leave(each)])
+        self._left.hand_down()
+
+    def _start_failing(self, failed: list[M]) -> None:
         if failed:
-            failed.reverse()
             logger.warning(
                 "loop left twice with messages, messages redelivered: messages=%(messages)r",
                 {"messages": failed},
@@ -213,6 +235,7 @@ class PulledIterator(IteratorService[ReceivedMessage]):
         group: of the consumer.
         trace: called with each message that is handed out; what it returns gets the outcome.
         auto_ack: whether the next request of a caller settles its messages.
+        earlier: messages that an earlier consumer of the group was left with.
     """
 
     def __init__(
@@ -223,8 +246,9 @@ class PulledIterator(IteratorService[ReceivedMessage]):
         group: str,
         trace: Trace | None = None,
         auto_ack: bool = True,
+        earlier: LeftPositions | None = None,
     ) -> None:
-        super().__init__(clock, group=group, auto_ack=auto_ack)
+        super().__init__(clock, group=group, auto_ack=auto_ack, earlier=earlier)
         self._stats = stats
         self._trace = trace
         self._traced: dict[ReceivedMessage, Callable[[int], None]] = {}

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import tempfile
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -302,5 +304,120 @@ def test_awaited_stop_closes_the_consumer(kind: str) -> None:
             await consumer.close()
         await consumer.close()
         await consumer.stop()
+
+    run_sim(main, queues=1)
+
+
+async def in_loop(consumer: Any, work: Callable[[Any], None]) -> None:
+    async for message in consumer:
+        work(message)
+
+
+async def in_batches(consumer: Any, work: Callable[[Any], None]) -> None:
+    async for messages in consumer.batches(1):
+        work(messages[0])
+
+
+async def one_by_one(consumer: Any, work: Callable[[Any], None]) -> None:
+    while True:
+        work(await consumer.getone())
+
+
+async def in_task_group(consumer: Any, work: Callable[[Any], None]) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(in_loop(consumer, work))
+
+
+@pytest.mark.parametrize("receive", [in_loop, in_batches, one_by_one, in_task_group])
+def test_worker_that_replaces_its_consumer_after_a_failure_receives_the_others(
+    receive: Callable[[Any, Callable[[Any], None]], Awaitable[None]],
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 10)
+        got: list[int] = []
+
+        def work(message: Any) -> None:
+            got.append(int(message.body))
+            if message.body == b"2":
+                raise ValueError
+
+        async def worker(client: Any) -> None:
+            while True:
+                with contextlib.suppress(ValueError, ExceptionGroup):
+                    async with make(client, "consumer") as consumer:
+                        await receive(consumer, work)
+
+        async with cluster.client() as client:
+            working = asyncio.create_task(worker(client))
+            await until(lambda: 9 in got)
+            assert got[:10] == [0, 1, 2, 2, 3, 4, 5, 6, 7, 8]
+            [sent_back] = cluster.of_code(SEND_BACK)
+            assert sent_back.ext_fields["delayLevel"] == "0", "it grows with each retry"
+            working.cancel()
+            await asyncio.wait([working])
+
+    run_sim(main, queues=1)
+
+
+@pytest.mark.parametrize("error", [None, asyncio.CancelledError])
+def test_consumers_that_are_closed_without_a_failure_send_nothing_back(
+    error: type[BaseException] | None,
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 3)
+        got: list[int] = []
+        async with cluster.client() as client:
+            for _ in range(4):
+                with contextlib.suppress(asyncio.CancelledError):
+                    async with make(client, "consumer") as consumer:
+                        async for message in consumer:
+                            got.append(int(message.body))
+                            if error is not None:
+                                raise error
+                            break
+        assert got == [0, 0, 0, 0]
+        assert not cluster.of_code(SEND_BACK)
+
+    run_sim(main, queues=1)
+
+
+def test_message_handled_by_a_second_consumer_counts_from_the_start_again() -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 2)
+        async with cluster.client() as client:
+            with contextlib.suppress(ValueError):
+                async with make(client, "consumer") as consumer:
+                    assert (await anext(consumer)).body == b"0"
+                    raise ValueError
+            async with make(client, "consumer") as consumer:
+                assert (await anext(consumer)).body == b"0"
+                assert (await anext(consumer)).body == b"1"
+                await consumer.ack_all()
+                [queue] = [each for each in consumer.assignment if each.topic == "t"]
+                await consumer.seek(queue, 0)
+                with contextlib.suppress(ValueError):
+                    async for message in consumer:
+                        assert message.body == b"0"
+                        raise ValueError
+        assert not cluster.of_code(SEND_BACK)
+
+    run_sim(main, queues=1)
+
+
+def test_broadcasting_worker_that_replaces_its_consumer_receives_the_others() -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 4)
+        got: list[int] = []
+        with tempfile.TemporaryDirectory() as directory:
+            options = {"broadcast": True, "offset_dir": directory}
+            async with cluster.client() as client:
+                for _ in range(3):
+                    with contextlib.suppress(ValueError):
+                        async with make(client, "consumer", **options) as consumer:
+                            while message := await consumer.getone(timeout=5):
+                                got.append(int(message.body))
+                                if message.body == b"1":
+                                    raise ValueError
+        assert got == [0, 1, 1, 2, 3]
 
     run_sim(main, queues=1)
