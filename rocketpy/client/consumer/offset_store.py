@@ -37,6 +37,7 @@ from rocketpy.proto.bodies.heartbeat import (
 from rocketpy.proto.bodies.offset import OffsetSerializeWrapper
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import RETRY_PREFIX
+from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.config.setting_checks import path_fault
 
 T = TypeVar("T")
@@ -153,10 +154,16 @@ class LocalOffsetStore:
 
     Args:
         path: of `offsets.json`.
+        clock: of the modification time of the file.
+
+    Attributes:
+        saved_ms: when the offsets that were read had been written; 0 when none were.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.saved_ms: int = 0
         self._path = path
+        self._clock = clock
         self._backup = path.with_name(path.name + ".bak")
         self._is_valid = False  # whether the file may replace its backup
         self._offsets: dict[MessageQueue, int] | None = None
@@ -210,6 +217,7 @@ class LocalOffsetStore:
         for path in (self._path, self._backup):
             try:
                 offsets = _decoded(path.read_bytes())
+                self.saved_ms = path.stat().st_mtime_ns // 1_000_000
             except FileNotFoundError:
                 continue
             except BadBodyError as error:
@@ -240,8 +248,7 @@ class LocalOffsetStore:
         if not self._backup.exists():
             self._replace(self._backup, content)
 
-    @staticmethod
-    def _replace(path: Path, content: bytes) -> None:
+    def _replace(self, path: Path, content: bytes) -> None:
         # Written beside the file, synced and renamed: a crash leaves no half file. The id of the
         # process is in the name, because two processes may use one directory.
         fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
@@ -249,6 +256,8 @@ class LocalOffsetStore:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        time_s = self._clock.time_ms() / 1000
+        os.utime(fresh, (time_s, time_s))
         fresh.replace(path)
 
 
@@ -279,7 +288,7 @@ def make_offset_store(
     if fault := path_fault(directory):
         raise ConfigError(f"{directory!r} {fault}", key="offset_dir")
     home = Path(directory) if directory else Path.home() / ".rocketmq_offsets"
-    return LocalOffsetStore(home / instance.lasting_id / group / "offsets.json")
+    return LocalOffsetStore(home / instance.lasting_id / group / "offsets.json", instance.clock)
 
 
 def start_time_ms(start: StartPosition, key: str = "start") -> int | None:
@@ -530,7 +539,7 @@ class StartFinder:
         """
         stored = await self._store.load(queue)
         if stored is not None:
-            return stored
+            return await self._in_same_topic(queue, stored)
         topic = queue.topic
         if self._start == "earliest" or topic.startswith(RETRY_PREFIX):
             return 0
@@ -550,6 +559,26 @@ class StartFinder:
             offset = self._noted[queue] if queue in self._noted else await self._asked(queue)
         await self._keep(queue, offset)
         return offset
+
+    async def _in_same_topic(self, queue: MessageQueue, stored: int) -> int:
+        """Return a stored offset, or the first one of a topic that was made again since.
+
+        A broker drops its offsets with the topic; a file keeps them. All messages before an offset
+        in a file are older than the file.
+        """
+        saved_ms = self._store.saved_ms if isinstance(self._store, LocalOffsetStore) else 0
+        if not saved_ms or not stored:
+            return stored
+        api, address = self._instance.api, self._address(queue)
+        first = await api.min_offset(address, queue)
+        if first >= stored or await api.earliest_store_time_ms(address, queue) <= saved_ms:
+            return stored
+        logger.warning(
+            "topic was made again, read from its first message: queue=%(queue)s "
+            "offset=%(offset)d next_offset=%(next_offset)d",
+            {"queue": queue, "offset": stored, "next_offset": first},
+        )
+        return first
 
     def _address(self, queue: MessageQueue) -> str:
         return read_address(self._instance, queue)

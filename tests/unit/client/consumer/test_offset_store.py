@@ -9,6 +9,7 @@ import pytest
 from rocketpy.client.consumer.offset_store import LocalOffsetStore
 from rocketpy.errors import ConfigError, OffsetFileError
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.runtime.clock import SystemClock
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, until
 
@@ -21,9 +22,9 @@ def path(tmp_path: Path) -> Path:
 
 
 async def test_offsets_come_back_from_the_file(path: Path) -> None:
-    await LocalOffsetStore(path).save({ONE: 5, TWO: 6})
+    await LocalOffsetStore(path, SystemClock()).save({ONE: 5, TWO: 6})
 
-    again = LocalOffsetStore(path)
+    again = LocalOffsetStore(path, SystemClock())
 
     assert await again.load(ONE) == 5
     assert await again.load(TWO) == 6
@@ -31,10 +32,10 @@ async def test_offsets_come_back_from_the_file(path: Path) -> None:
 
 
 async def test_save_before_any_load_keeps_what_the_file_has(path: Path) -> None:
-    await LocalOffsetStore(path).save({ONE: 5})
-    await LocalOffsetStore(path).save({TWO: 6})
+    await LocalOffsetStore(path, SystemClock()).save({ONE: 5})
+    await LocalOffsetStore(path, SystemClock()).save({TWO: 6})
 
-    assert await LocalOffsetStore(path).load(ONE) == 5
+    assert await LocalOffsetStore(path, SystemClock()).load(ONE) == 5
 
 
 def tear(path: Path) -> None:
@@ -42,12 +43,12 @@ def tear(path: Path) -> None:
 
 
 async def test_torn_file_is_replaced_by_the_one_before(path: Path) -> None:
-    store = LocalOffsetStore(path)
+    store = LocalOffsetStore(path, SystemClock())
     await store.save({ONE: 5})
     await store.save({ONE: 6})
     tear(path)
 
-    assert await LocalOffsetStore(path).load(ONE) == 5
+    assert await LocalOffsetStore(path, SystemClock()).load(ONE) == 5
 
 
 def damage_all(directory: Path, content: bytes) -> None:
@@ -71,10 +72,10 @@ DAMAGES = [b"", b"[1]", b"null", b"{}", b'{"offsetTable"', b"\0" * 90]
 async def test_first_saved_file_that_is_damaged_is_replaced_by_its_copy(
     path: Path, damage: bytes
 ) -> None:
-    await LocalOffsetStore(path).save({ONE: 5})
+    await LocalOffsetStore(path, SystemClock()).save({ONE: 5})
     put(path, damage)
 
-    store = LocalOffsetStore(path)
+    store = LocalOffsetStore(path, SystemClock())
     await store.open()
 
     assert await store.load(ONE) == 5
@@ -85,20 +86,20 @@ async def test_first_saved_file_that_is_damaged_is_replaced_by_its_copy(
 async def test_damaged_file_without_a_good_copy_is_an_error(
     path: Path, damage: bytes, has_copy: bool
 ) -> None:
-    await LocalOffsetStore(path).save({ONE: 5})
+    await LocalOffsetStore(path, SystemClock()).save({ONE: 5})
     if not has_copy:
         remove_all(path.parent)
         put(path, damage)
     damage_all(path.parent, damage)
 
-    store = LocalOffsetStore(path)
+    store = LocalOffsetStore(path, SystemClock())
     with pytest.raises(OffsetFileError, match=r"offsets\.json .* delete both") as caught:
         await store.open()
     assert not caught.value.retriable
     with pytest.raises(OffsetFileError):
         await store.save({ONE: 6})
     with pytest.raises(OffsetFileError):
-        await LocalOffsetStore(path).open()
+        await LocalOffsetStore(path, SystemClock()).open()
 
     remove_all(path.parent)
     await store.open()
@@ -106,13 +107,13 @@ async def test_damaged_file_without_a_good_copy_is_an_error(
 
 
 async def test_damaged_file_does_not_replace_its_copy(path: Path) -> None:
-    await LocalOffsetStore(path).save({ONE: 5})
+    await LocalOffsetStore(path, SystemClock()).save({ONE: 5})
     tear(path)
-    await LocalOffsetStore(path).save({ONE: 6})
+    await LocalOffsetStore(path, SystemClock()).save({ONE: 6})
 
     tear(path)
 
-    assert await LocalOffsetStore(path).load(ONE) == 5
+    assert await LocalOffsetStore(path, SystemClock()).load(ONE) == 5
 
 
 def test_broadcasting_consumer_with_damaged_offsets_does_not_start(tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ async def test_disk_that_refuses_is_a_typed_error_and_the_next_save_tries_again(
     path: Path,
 ) -> None:
     path.parent.write_text("a file where the directory should be")
-    store = LocalOffsetStore(path)
+    store = LocalOffsetStore(path, SystemClock())
     with pytest.raises(OffsetFileError, match=r"offsets\.json") as caught:
         await store.save({ONE: 5})
     assert caught.value.retriable
@@ -145,7 +146,7 @@ async def test_disk_that_refuses_is_a_typed_error_and_the_next_save_tries_again(
     path.parent.unlink()
     await store.save({ONE: 5})
 
-    assert await LocalOffsetStore(path).load(ONE) == 5
+    assert await LocalOffsetStore(path, SystemClock()).load(ONE) == 5
 
 
 def broadcast(tmp_path: Path) -> dict[str, Any]:
@@ -168,6 +169,38 @@ def test_broadcasting_member_continues_at_its_offset_after_a_restart(tmp_path: P
                     await until(lambda: len(got) >= 4)
                     await pass_time(2)
         assert len(got) == 4
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("is_made_again", [True, False])
+def test_broadcasting_member_that_was_away_reads_a_topic_made_again_from_its_first_message(
+    tmp_path: Path,
+    *,
+    is_made_again: bool,
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 12)
+        got: list[bytes] = []
+
+        async def handler(message: object) -> None:
+            got.append(message.body)  # type: ignore[attr-defined]
+
+        async def read(count: int) -> None:
+            async with cluster.client() as client:
+                async with client.consumer("t", handler=handler, **broadcast(tmp_path)):
+                    await until(lambda: len(got) >= count)
+                    await pass_time(20)
+
+        await read(12)
+        await pass_time(60)
+        if is_made_again:
+            cluster.store().delete_topics(["t"])
+        # More and fewer messages than the offset in the file.
+        for number in range(7):
+            cluster.put("t", b"new %d" % number, queue_id=int(number > 4))
+        await read(19)
+        assert sorted(got[12:]) == [b"new %d" % number for number in range(7)]
 
     run_sim(main)
 
