@@ -19,6 +19,7 @@ from rocketpy.terminal.cluster_calls import exit_code
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
 from rocketpy.terminal.parameters import FiniteRange
 from rocketpy.terminal.render import iso, printable, show_line, table
+from rocketpy.terminal.stdio import until_reader_is_gone
 
 T = TypeVar("T")
 
@@ -234,7 +235,7 @@ def command(*, once: bool, interval: float, namesrv: str, output: str) -> int:
 
     Rates are since the last page; on the first one (and with --once), brokers report them for the
     last minute. With -o json a page is one object on a line. Ctrl-C, SIGTERM and SIGHUP end the
-    command.
+    command, and so does a closed pipe.
     With --once the exit code is 1 if a broker does not answer.
     """
     with Screen(namesrv, output, is_live=not once) as screen:
@@ -245,7 +246,7 @@ def command(*, once: bool, interval: float, namesrv: str, output: str) -> int:
 async def _watch(
     screen: Screen, namesrv: str, interval_s: float | None
 ) -> Sequence[rocketpy_admin.BrokerStatus]:
-    """Show pages until a signal; only one without an interval.
+    """Show pages until a signal, or the reader is gone; only one without an interval.
 
     Returns:
         The brokers of that one.
@@ -258,9 +259,13 @@ async def _watch(
         stopping.set()
         me.cancel()
 
+    loop = asyncio.get_running_loop()
     for number in stop_signals():
         with contextlib.suppress(RuntimeError, ValueError):
-            asyncio.get_running_loop().add_signal_handler(number, stop)
+            loop.add_signal_handler(number, stop)
+    # A write to a closed pipe fails, but the next page may be an hour away.
+    gone = loop.create_task(until_reader_is_gone())
+    gone.add_done_callback(lambda task: None if task.cancelled() else stop())
     try:
         async with rocketpy_admin.connect(namesrv) as admin:
             return await _show_pages(screen, admin, interval_s)
@@ -269,6 +274,8 @@ async def _watch(
             raise
         me.uncancel()
         return ()
+    finally:
+        gone.cancel()
 
 
 async def _show_pages(

@@ -21,6 +21,7 @@ from rocketpy.spark.jobs.session import need_extra
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
 from rocketpy.terminal.parameters import NonEmptyPath
 from rocketpy.terminal.render import iso, show
+from rocketpy.terminal.stdio import until_reader_is_gone
 
 EXIT_ALERT: Final = 3
 """Exit code when the lag of a group exceeds `--max-lag`."""
@@ -238,11 +239,25 @@ def command(  # noqa: PLR0913 - an option each
         for name, lag in sorted(too_far.items()):
             click.echo(f"alert: group {name} is {lag:,} messages behind", err=True)
         left -= 1
-        if left and every:
-            time.sleep(every)
+        if left and every and not run(_pause(every, is_printed=folder is None)):
+            break
     if folder is not None:
         summary({"queues": len(rows), "rows_written": written, "table": str(folder)}, output)
     return EXIT_ALERT if too_far else 0
+
+
+async def _pause(seconds: float, *, is_printed: bool) -> bool:
+    """Wait before the next sample; return whether it is wanted.
+
+    Printed samples are not, once nothing reads standard output any more.
+    """
+    if not is_printed:
+        await asyncio.sleep(seconds)
+        return True
+    gone = asyncio.get_running_loop().create_task(until_reader_is_gone())
+    done, _ = await asyncio.wait({gone}, timeout=seconds)
+    gone.cancel()
+    return not done
 
 
 def _live_sample(

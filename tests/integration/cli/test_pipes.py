@@ -169,6 +169,20 @@ def test_consume_ends_without_a_message_when_its_reader_is_gone(cluster: Cluster
     assert lag(cluster, "g") == 0
 
 
+@pytest.mark.parametrize(
+    "words", ["top --interval 3600", "top --interval 3600 -o json", "spark lag --every 3600"]
+)
+def test_repeated_output_ends_when_its_reader_is_gone(cluster: ClusterThread, words: str) -> None:
+    fill(cluster, 2)
+    with connect(cluster.namesrv, group="g") as client, client.consumer("t") as consumer:
+        consumer.start()
+    with start(cluster, *words.split(), stdout=subprocess.PIPE) as it:
+        assert it.stdout is not None
+        assert it.stdout.readline()
+        it.stdout.close()
+        assert it.wait(WAIT_S) == 0
+
+
 @pytest.mark.parametrize("words", ["topic list --all", "topic peek t", "group list -o json"])
 def test_closed_reader_of_a_list_is_success(cluster: ClusterThread, words: str) -> None:
     fill(cluster, 1)

@@ -1,14 +1,18 @@
 """`rocketpy top`: pages and queries; tests/integration/cli has a real cluster."""
 
 import asyncio
+import contextlib
 import io
 import sys
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
 
+import rocketpy.admin
 from rocketpy.admin import Admin, BrokerStatus, GroupLag, QueueLag, QueueStatus, TopicStatus
-from rocketpy.cli.commands.top import Sample, Screen, page, take, view
+from rocketpy.cli.commands import top
+from rocketpy.cli.commands.top import Sample, Screen, View, page, take, view
 from rocketpy.errors import RequestTimeoutError, TopicNotExistError
 from rocketpy.proto.message_queue import MessageQueue
 
@@ -146,6 +150,31 @@ async def test_top_omits_silent_parts_and_limits_concurrent_requests() -> None:
     assert [(each.group, members) for each, members in found.groups] == [("g", 1)]
     assert [each.error for each in found.brokers] == ["", "silent"]
     assert 1 < cluster.most <= 32
+
+
+async def test_top_whose_reader_is_gone_ends_between_two_pages(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    has_left = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def connect(namesrv: str) -> AsyncIterator[Cluster]:
+        yield Cluster()
+
+    class Pages(Screen):
+        def draw(self, shown: View, error: str = "") -> None:
+            super().draw(shown, error)
+            has_left.set()
+
+    async def until_reader_is_gone() -> None:
+        await has_left.wait()
+
+    monkeypatch.setattr(rocketpy.admin, "connect", connect)
+    monkeypatch.setattr(top, "until_reader_is_gone", until_reader_is_gone)
+    with Pages("h:1", "json", is_live=True) as screen:
+        async with asyncio.timeout(10):
+            assert await top._watch(screen, "h:1", 3600.0) == ()
+    assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 class Terminal(io.StringIO):
