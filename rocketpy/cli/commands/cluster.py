@@ -1,7 +1,7 @@
 """`rocketpy cluster` and `rocketpy check`: state and health checks of brokers and name servers."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 import click
@@ -20,6 +20,8 @@ from rocketpy.terminal.suggestions import HintingGroup, check_keys
 
 _AT_ONCE = 32
 """Limit of concurrent queries of topics."""
+_SENDS_REFUSED = ("puts_refused", "no_write_permission", "sends_not_accepted_yet")
+"""Codes of reasons why a broker is not ready that also mean that producers cannot send."""
 
 
 @click.group(
@@ -367,8 +369,20 @@ def replication(
     in sync than --min-in-sync or than its sends wait for (inSyncReplicas); a broker, if it does
     not answer, is a slave that follows no master, or lags more than --max-lag-bytes.
     """
-    found = ask(namesrv, lambda admin: admin.replicas(cluster))
-    problems = problems_of(found, min_in_sync, max_lag_bytes)
+
+    async def work(
+        admin: rocketpy_admin.Admin,
+    ) -> tuple[list[rocketpy_admin.BrokerStatus], list[rocketpy_admin.ReplicaStatus]]:
+        return await admin.brokers(cluster), await admin.replicas(cluster)
+
+    statuses, found = ask(namesrv, work)
+    reasons = {each.address: each.runtime.get("rocketpyNotReady", "") for each in statuses}
+    refusing = {
+        address: reason
+        for address, reason in reasons.items()
+        if any(f"{code}:" in reason for code in _SENDS_REFUSED)
+    }
+    problems = problems_of(found, min_in_sync, max_lag_bytes, refusing)
     if not found:
         problems.append(_problem_row(cluster, "", "", "no broker is registered"))
     show(problems, output, empty=f"ok: {len(found)} replicas")
@@ -376,7 +390,10 @@ def replication(
 
 
 def problems_of(
-    replicas: list[rocketpy_admin.ReplicaStatus], min_in_sync: int, max_lag_bytes: int | None
+    replicas: list[rocketpy_admin.ReplicaStatus],
+    min_in_sync: int,
+    max_lag_bytes: int | None,
+    refusing: Mapping[str, str] | None = None,
 ) -> list[dict[str, object]]:
     """Return a row for each problem.
 
@@ -384,6 +401,7 @@ def problems_of(
         replicas: all replicas.
         min_in_sync: copies in sync that each broker name must have.
         max_lag_bytes: most bytes that a slave may lag; None: any number.
+        refusing: why masters that are not ready refuse sends, by address.
     """
     rows: list[dict[str, object]] = []
     masters = {(each.cluster, each.broker): each for each in replicas if each.broker_id == 0}
@@ -394,6 +412,8 @@ def problems_of(
             problem = "no master is registered"
         elif not master.error and (found := _send_problem(master)):
             problem = found
+        elif not master.error and (found := (refusing or {}).get(master.address, "")):
+            problem = f"sends are refused: {found}"
         elif not master.error and master.copies_in_sync < min_in_sync:
             problem = f"{master.copies_in_sync} of {min_in_sync} copies in sync"
         if problem:

@@ -104,6 +104,13 @@ def test_check_replication_names_a_master_whose_sends_fail() -> None:
     assert problems(replica(0, copies_in_sync=1), copies=1) == [], "a broker of Apache"
 
 
+def test_check_replication_names_a_master_that_is_not_ready_for_sends() -> None:
+    reason = "sends_not_accepted_yet: startAcceptSendRequestTimeStamp is not reached yet"
+    found = problems_of([replica(0), replica(1)], 1, None, {"h:1": reason})
+    assert [row["problem"] for row in found] == [f"sends are refused: {reason}"]
+    assert problems_of([replica(0), replica(1)], 1, None, {"h:2": reason}) == []
+
+
 async def test_replicas_master_says_what_its_sends_wait_for(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
