@@ -65,6 +65,38 @@ def split_ranges(
     return parts
 
 
+def split_present(
+    ranges: Sequence[QueueRange],
+    firsts: Offsets,
+    min_partitions: int | None = None,
+    max_records: int | None = None,
+) -> list[QueueRange]:
+    """Split ranges as `split_ranges` does, but not between messages that are lost.
+
+    The lost messages at the start of a range are part of its first result, so they are reported as
+    one range.
+
+    Args:
+        ranges: without empty ones, one per queue.
+        firsts: the first message that a queue has; 0 by default.
+        min_partitions: approximate least number of results.
+        max_records: most messages of one range, without the lost ones.
+    """
+    present = [
+        each._replace(start=max(each.start, firsts.get(each.queue, 0)))
+        for each in ranges
+        if firsts.get(each.queue, 0) < each.end
+    ]
+    parts: dict[MessageQueue, list[QueueRange]] = {}
+    for part in split_ranges(present, min_partitions, max_records):
+        parts.setdefault(part.queue, []).append(part)
+    found: list[QueueRange] = []
+    for each in ranges:
+        first, *others = parts.get(each.queue, [each])
+        found += [first._replace(start=each.start), *others]
+    return found
+
+
 def _share(size: int, total: int, count: int) -> int:
     return max(1, int(size * count / total + 0.5))
 

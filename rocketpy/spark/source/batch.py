@@ -11,7 +11,7 @@ from rocketpy.errors import DataLossError
 from rocketpy.spark.connection import Connection, with_retries
 from rocketpy.spark.offsets import QueueRange
 from rocketpy.spark.options import parse_options
-from rocketpy.spark.planning import ranges_between, split_ranges
+from rocketpy.spark.planning import ranges_between, split_present
 from rocketpy.spark.read_options import BatchOptions
 from rocketpy.spark.schema import rows_for
 from rocketpy.spark.source.executor import QueuePartition, read_partition
@@ -88,8 +88,9 @@ class BatchReader(DataSourceReader):
             raise DataLossError(lost_words(outside))
         there = {queue: min(offset, snapshot.ends[queue].high) for queue, offset in end.items()}
         ranges = await self._narrowed(connection, snapshot, ranges_between(start, there))
-        return snapshot, split_ranges(
-            ranges, options.min_partitions, options.max_records_per_partition
+        firsts = {queue: bounds.low for queue, bounds in snapshot.ends.items()}
+        return snapshot, split_present(
+            ranges, firsts, options.min_partitions, options.max_records_per_partition
         )
 
     async def _narrowed(

@@ -7,7 +7,7 @@ from rocketpy.arrow import RowSchema
 from rocketpy.errors import ConfigError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.spark.offsets import EARLIEST, LATEST, QueueRange
-from rocketpy.spark.planning import split_ranges
+from rocketpy.spark.planning import split_present
 from rocketpy.spark.store_source.options import StoreOptions
 from rocketpy.store.scan.directory import StoreDirectory
 from rocketpy.store.scan.plan import Piece, QueuePiece, plan
@@ -44,7 +44,14 @@ def tasks(options: StoreOptions, schema: RowSchema) -> list[Task]:
     }
     others = [task for task in found if not isinstance(task.piece, QueuePiece)]
     by_queue = {each.queue: task for each, task in ranges.items()}
-    parts = split_ranges(list(ranges), options.min_partitions, options.max_records_per_partition)
+    firsts = {
+        each.queue: task.piece.first
+        for each, task in ranges.items()
+        if isinstance(task.piece, QueuePiece)
+    }
+    parts = split_present(
+        list(ranges), firsts, options.min_partitions, options.max_records_per_partition
+    )
     split = []
     for part in parts:
         task = by_queue[part.queue]

@@ -39,6 +39,7 @@ class QueuePiece(NamedTuple):
         start: first queue offset.
         end: queue offset after the last one.
         tail: the last entries of the range that were in no queue file at planning.
+        first: first queue offset of the range that the store still has; 0 for all.
     """
 
     topic: str
@@ -46,6 +47,7 @@ class QueuePiece(NamedTuple):
     start: int
     end: int
     tail: bytes = b""
+    first: int = 0
 
     def part(self, start: int, end: int) -> "QueuePiece":
         """Return the piece of a subrange."""
@@ -134,7 +136,8 @@ def _plan_queues(directory: StoreDirectory, wanted: ScanRequest, log: Log) -> li
             start, end = bounds(queue, wanted)
             if start < end:
                 tail = queue.tail_from(start, end).tobytes()
-                pieces.append(QueuePiece(topic, queue_id, start, end, tail))
+                first = queue.begin if start < queue.begin else 0
+                pieces.append(QueuePiece(topic, queue_id, start, end, tail, first))
     return pieces
 
 

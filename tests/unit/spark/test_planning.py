@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.spark.offsets import QueueRange
-from rocketpy.spark.planning import ranges_between, ranges_cut, shared_limit, split_ranges
+from rocketpy.spark.planning import (
+    ranges_between,
+    ranges_cut,
+    shared_limit,
+    split_present,
+    split_ranges,
+)
 
 QUEUES = [MessageQueue("T", "a", queue_id) for queue_id in range(8)]
 
@@ -45,6 +51,23 @@ def test_split_ranges_are_disjoint_and_complete(
     assert all(part.size > 0 for part in parts)
     if max_records is not None:
         assert max(part.size for part in parts) <= max_records
+
+
+def test_split_present_keeps_lost_messages_in_one_part() -> None:
+    ranges = [
+        QueueRange("T", "a", 0, 0, 30),
+        QueueRange("T", "a", 1, 0, 30),
+        QueueRange("T", "a", 2, 5, 25),
+    ]
+    firsts = {QUEUES[0]: 10, QUEUES[1]: 40, QUEUES[2]: 0}
+    assert split_present(ranges, firsts, max_records=10) == [
+        QueueRange("T", "a", 0, 0, 20),
+        QueueRange("T", "a", 0, 20, 30),
+        QueueRange("T", "a", 1, 0, 30),
+        QueueRange("T", "a", 2, 5, 15),
+        QueueRange("T", "a", 2, 15, 25),
+    ]
+    assert split_present(ranges[1:2], firsts, min_partitions=8) == ranges[1:2]
 
 
 @pytest.mark.parametrize("wanted", range(1, 65))

@@ -1,12 +1,17 @@
-"""Options of the format `rocketmq.store`: errors and results."""
+"""Options of the format `rocketmq.store`: errors and results, and the plan of a split read."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
 
 from rocketpy.errors import ConfigError
 from rocketpy.spark.options import options_of, parse_options
+from rocketpy.spark.store_source.format import store_reader, store_schema
 from rocketpy.spark.store_source.options import StoreOptions
+from tests.unit.store.scan.kit import Written
 
 
 def parsed(**options: str) -> StoreOptions:
@@ -66,3 +71,31 @@ def test_roots_and_broker_names(tmp_path: Path) -> None:
         parsed(path=f"{tmp_path}/none*").roots()
     with pytest.raises(ConfigError, match="is for a single directory"):
         parsed(path=f"{tmp_path}/*/store", commitLogPath="/log").roots()
+
+
+def test_split_store_read_marks_lost_messages_of_a_queue_once(tmp_path: Path) -> None:
+    store = Written(tmp_path)
+    store.fill("T", 300)
+    store.close()
+    min((tmp_path / "commitlog").iterdir()).unlink()
+    given = CaseInsensitiveDict(
+        {
+            "path": str(tmp_path),
+            "startingOffsets": json.dumps({"T": {tmp_path.name: {"0": 0, "1": 0}}}),
+            "onDataLoss": "mark",
+            "maxRecordsPerPartition": "10",
+            "minPartitions": "30",
+        }
+    )
+    reader = store_reader(given, store_schema(given))
+
+    planned = reader.partitions()
+    batches: list[Any] = [batch for each in planned for batch in reader.read(each)]
+    rows = [row for batch in batches for row in batch.to_pylist()]
+
+    marks = [row for row in rows if row["body"] is None]
+    assert [(row["queueId"], row["queueOffset"]) for row in marks] == [(0, 0), (1, 0)]
+    for mark in marks:
+        offsets = [r["queueOffset"] for r in rows if r["queueId"] == mark["queueId"]]
+        assert offsets == [0, *range(int(dict(mark["properties"])["LOST_UNTIL"]), 150)]
+    assert len(planned) > 4
