@@ -267,6 +267,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rocketpy-failover-") as directory:
         processes = Processes(Path(directory))
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # scripts ignore it in `demo &`
         signal.signal(signal.SIGTERM, interrupt)
         try:
             processes.start()

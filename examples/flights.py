@@ -70,6 +70,7 @@ def end_on_sigterm() -> None:
         # `asyncio.run` expects SIGINT; an exception from here could be lost in a callback.
         signal.raise_signal(signal.SIGINT)
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # scripts ignore it in `demo &`
     signal.signal(signal.SIGTERM, interrupt)
 
 

@@ -205,7 +205,7 @@ def test_offset_beyond_64_bits_is_a_usage_error(
 def test_check_of_replication_without_brokers_is_a_problem(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cluster, "ask", lambda *_: [])
+    monkeypatch.setattr(cluster, "ask", lambda *_: ([], []))
     with pytest.raises(SystemExit) as ended:
         run_command(command, "rocketpy", ["check", "replication", "-o", "json"])
     assert ended.value.code == 1
