@@ -22,6 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flights import end_on_sigterm
+
 import rocketpy
 import rocketpy.admin
 from rocketpy.errors import RocketPyError
@@ -251,11 +253,6 @@ async def run(processes: Processes, seconds: int, picture: Path) -> int:
     return 1 if lost else 0
 
 
-def interrupt(_number: int, _frame: object) -> None:
-    """End the demo as Ctrl-C does, which asyncio.run expects; an exception could get lost."""
-    signal.raise_signal(signal.SIGINT)
-
-
 def main() -> int:
     """Run the demo of the command line."""
     parser = argparse.ArgumentParser(
@@ -267,8 +264,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rocketpy-failover-") as directory:
         processes = Processes(Path(directory))
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # scripts ignore it in `demo &`
-        signal.signal(signal.SIGTERM, interrupt)
+        end_on_sigterm()
         try:
             processes.start()
             return asyncio.run(run(processes, max(8, options.seconds), options.picture))
